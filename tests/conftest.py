@@ -1,0 +1,57 @@
+"""Databases for tests: every test that asks for `database_url` runs on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server for each pytest process."""
+    starting = start_postgres()
+    try:
+        server = starting.__enter__()
+    except PostgresUnavailable as reason:
+        refuse(str(reason))
+    try:
+        yield server
+    finally:
+        starting.__exit__(None, None, None)
+
+
+def refuse(reason: str) -> NoReturn:
+    """Skip for a newcomer without PostgreSQL; fail where a skipped half of the suite would pass for a whole one."""
+    if os.environ.get("MATRIXSCHED_REQUIRE_PG") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """A fresh, empty PostgreSQL database."""
+    name = f"test_{uuid.uuid4().hex}"
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh, empty database of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/test.db"
+    # Asked for by name only here, so that a run of the SQLite half starts no server.
+    dsn: str = request.getfixturevalue("postgres_dsn")
+    return dsn
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """SQLAlchemy's async engine, aiosqlite and asyncpg know asyncio only."""
+    return "asyncio"

@@ -1,0 +1,110 @@
+"""The tools that the other tests stand on."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy
+from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run_dev(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(ROOT / "tools" / "dev"), *arguments], capture_output=True, text=True)
+
+
+def test_both_databases_answer(database_url: str) -> None:
+    engine = sqlalchemy.create_engine(re.sub("^postgresql:", "postgresql+psycopg:", database_url))
+    with engine.connect() as connection:
+        assert connection.scalar(sqlalchemy.text("select 1")) == 1
+    engine.dispose()
+
+
+def test_a_database_is_empty_and_its_own(postgres_dsn: str) -> None:
+    with psycopg.connect(postgres_dsn) as connection:
+        tables = connection.execute("select count(*) from pg_tables where schemaname = 'public'").fetchone()
+    assert tables == (0,)
+
+
+def test_a_database_is_dropped_even_if_a_connection_was_left_open(postgres_server: PostgresServer) -> None:
+    with psycopg.connect(postgres_server.create_database("left_open")) as forgotten:
+        postgres_server.drop_database("left_open")
+        with pytest.raises(psycopg.OperationalError):
+            forgotten.execute("select 1")
+
+
+def test_committed_rows_survive_a_crash_of_a_durable_server() -> None:
+    with start_postgres(durable=True) as server:
+        if not server.restartable:
+            pytest.skip("the server in MATRIXSCHED_TEST_PG is not ours to crash")
+        with psycopg.connect(server.admin_dsn) as connection:
+            assert connection.execute("show fsync").fetchone() == ("on",)
+            connection.execute("create table kept as select 7 as number")
+        server.restart("immediate")
+        with psycopg.connect(server.admin_dsn) as connection:
+            assert connection.execute("select number from kept").fetchone() == (7,)
+        folder = server.process.folder if server.process else Path()
+    assert not folder.exists()
+
+
+def test_a_given_server_is_used_and_not_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MATRIXSCHED_TEST_PG", "postgresql+asyncpg://me:secret@db.example:5433")
+    with start_postgres() as server:
+        assert server.admin_dsn == "postgresql://me:secret@db.example:5433/postgres"
+        assert server.dsn("orders") == "postgresql://me:secret@db.example:5433/orders"
+        with pytest.raises(PostgresUnavailable, match="not ours to restart"):
+            server.restart()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_the_server_ends_when_its_starter_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MATRIXSCHED_TEST_PG", raising=False)
+    # Prints the postmaster's number and dies without any clean-up.
+    script = """if True:
+        import os, signal
+        from support.postgres import start_postgres
+        with start_postgres() as server:
+            print(server.process.postmaster.pid, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    starter = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+    )
+    postmaster = int(starter.stdout)
+    wait_for_end(postmaster)
+
+
+def wait_for_end(pid: int) -> None:
+    """Return once the process is gone, without asking again and again."""
+    try:
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([watch], [], [], 30)[0], f"process {pid} outlived its starter"
+    finally:
+        os.close(watch)
+
+
+def test_dev_without_a_command_lists_them_and_exits_2() -> None:
+    done = run_dev()
+    assert done.returncode == 2
+    for command in ("demo", "test", "check", "bench"):
+        assert re.search(rf"^  {command} ", done.stderr, re.MULTILINE)
+
+
+def test_dev_names_the_command_that_it_does_not_know() -> None:
+    done = run_dev("tset")
+    assert done.returncode == 2
+    assert "unknown command 'tset'" in done.stderr
