@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -15,15 +16,16 @@ from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """One server for each pytest process."""
-    starting = start_postgres()
-    try:
-        server = starting.__enter__()
-    except PostgresUnavailable as reason:
-        refuse(str(reason))
-    try:
-        yield server
-    finally:
-        starting.__exit__(None, None, None)
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(start_postgres())
+        except PostgresUnavailable as error:
+            reason = str(error)
+        else:
+            yield server
+            return
+    # Outside the except block: the reason alone is shown, without the trace of how it was found.
+    refuse(reason)
 
 
 def refuse(reason: str) -> NoReturn:
