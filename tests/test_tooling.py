@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import select
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 import sqlalchemy
-from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
+from support.postgres import PostgresServer, PostgresUnavailable, start_postgres, sweep_abandoned_folders
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,10 +67,17 @@ def test_a_given_server_is_used_and_not_restarted(monkeypatch: pytest.MonkeyPatc
             server.restart()
 
 
+@pytest.fixture
+def open_temporary_root() -> Iterator[Path]:
+    """A temporary root of the test's own that the server's user may enter, unlike pytest's."""
+    root = Path(tempfile.mkdtemp(prefix="ms-"))
+    root.chmod(0o1777)
+    yield root
+    shutil.rmtree(root)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_the_server_ends_when_its_starter_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MATRIXSCHED_TEST_PG", raising=False)
-    # Prints the postmaster's number and dies without any clean-up.
+def test_a_killed_starter_leaves_no_server_and_its_folder_is_swept(open_temporary_root: Path) -> None:
     script = """if True:
         import os, signal
         from support.postgres import start_postgres
@@ -75,14 +85,13 @@ def test_the_server_ends_when_its_starter_is_killed(monkeypatch: pytest.MonkeyPa
             print(server.process.postmaster.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
     """
-    starter = subprocess.run(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
-    )
-    postmaster = int(starter.stdout)
-    wait_for_end(postmaster)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(open_temporary_root)}
+    environment.pop("MATRIXSCHED_TEST_PG", None)
+    starter = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    wait_for_end(int(starter.stdout))
+    assert list(open_temporary_root.iterdir())
+    sweep_abandoned_folders(open_temporary_root)
+    assert not list(open_temporary_root.iterdir())
 
 
 def wait_for_end(pid: int) -> None:
