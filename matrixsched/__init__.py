@@ -1,5 +1,33 @@
-"""Scheduled actions from the SQL database you already have."""
+"""Scheduled actions from the SQL database you already have: on time, at least once, whatever crashes."""
+
+from __future__ import annotations
 
 from importlib.metadata import version
 
+from matrixsched.app import App
+from matrixsched.calls import Call, Scheduled, ScheduledMany, call
+from matrixsched.context import Context
+from matrixsched.rules.action import Action, Outcome, PastAttempt, State
+from matrixsched.rules.outcome import Cancel, Done, RetryAt
+from matrixsched.rules.retry import Retry
+from matrixsched.rules.schedule import every
+
 __version__ = version("matrixsched")
+
+__all__ = [
+    "Action",
+    "App",
+    "Call",
+    "Cancel",
+    "Context",
+    "Done",
+    "Outcome",
+    "PastAttempt",
+    "Retry",
+    "RetryAt",
+    "Scheduled",
+    "ScheduledMany",
+    "State",
+    "call",
+    "every",
+]

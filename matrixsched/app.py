@@ -1,0 +1,287 @@
+"""The application: handlers by name, and everything a program does with its actions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
+from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
+from matrixsched.context import Context
+from matrixsched.events import Events
+from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers
+from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.names import SHARDS_DEFAULT, shard_of
+from matrixsched.rules.retry import Retry
+from matrixsched.rules.schedule import Repeat
+from matrixsched.scheduler import Scheduler, SchedulerPolicy
+from matrixsched.store.callers import AsyncCaller
+from matrixsched.store.opening import open_store
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Conversation, Transition
+from matrixsched.store.values import ActionFilter, ShardReport
+from matrixsched.sync import SyncApp
+
+Page = list[Action]
+History = list[PastAttempt]
+Shards = list[ShardReport]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class App:
+    """Handlers and the database their actions live in.
+
+    >>> app = App("sqlite:///reminders.db")
+    >>> @app.action("remind")
+    ... async def remind(text: str) -> None: ...
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        installation: str = "default",
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        policy: SchedulerPolicy | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """`clock`, `chance` and `store` are for tests: time, randomness and faults of their own."""
+        self.url = url
+        self.installation = installation
+        self.handlers = Handlers(payload_bytes_max=payload_bytes_max)
+        self.middlewares: list[Middleware] = []
+        self.events = Events()
+        self.clock = clock or SystemClock()
+        self.chance = chance or SystemChance()
+        self.policy = policy or SchedulerPolicy()
+        self.store = store or open_store(url, installation, clock=clock, chance=chance)
+        self.scheduler = self.scheduler_for(self.store)
+        self.sync = SyncApp(self)
+        self._wakeups: list[Callable[[], None]] = []
+
+    def scheduler_for(self, store: Store) -> Scheduler:
+        """A scheduler over another store of the same installation, for another thread."""
+        return Scheduler(
+            store, self.handlers, clock=self.clock, chance=self.chance, policy=self.policy, wrote=self._wake
+        )
+
+    # Handlers.
+
+    def action(
+        self, name: str, *, retry: Retry | None = None, timeout: timedelta | None = None
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Register a function, async or not, as the handler `name`.
+
+        It takes (payload), (payload, context), (context) or nothing; the payload's type is read from its annotation. It
+        returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
+        `timeout` (default 60 s) it is cancelled.
+        """
+
+        def register(function: Callable[P, R]) -> Handler[P, R]:
+            return self.handlers.register(name, function, retry=retry, timeout=timeout)
+
+        return register
+
+    def middleware(self, around: Middleware) -> Middleware:
+        """Register `async def around(context, call_next)`, called around every handler; the first one is outermost."""
+        self.middlewares.append(around)
+        return around
+
+    # Life.
+
+    async def open(self) -> None:
+        """Connect, and refuse a database whose schema does not fit."""
+        async with AsyncExitStack() as stack:
+            await self.store.open()
+            stack.push_async_callback(self.store.close)
+            await self.store.run(self.scheduler.installing())
+            stack.pop_all()
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def init(self, *, shards: int = SHARDS_DEFAULT) -> list[str]:
+        """Create the tables, or bring them to the newest schema; the names of the migrations applied.
+
+        Safe when many processes call it at once. An installation that exists keeps its number of shards.
+        """
+        store = self.store.sibling()
+        await store.open()
+        try:
+            return await store.upgrade(shards)
+        finally:
+            await store.close()
+
+    # Actions.
+
+    async def schedule(
+        self,
+        handler: Handler[..., Any] | str,
+        payload: object = None,
+        *,
+        id: str | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        repeat: Repeat | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        start_within: timedelta | None = None,
+        expires_at: datetime | None = None,
+        priority: int = 0,
+        exists: Exists = "replace",
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: AsyncCaller | None = None,
+    ) -> Scheduled:
+        """Write an action: now, `at` an instant or after a `delay`, once or repeatedly.
+
+        Without an `id` one is made. An action of that id is replaced (its attempt under way is not stopped), kept, or
+        an error, as `exists` says; `expected_guid` replaces only that very version. The same `request_id` takes effect
+        once. `start_within`: no attempt begins later than that after its tick. `expires_at` ends the action.
+        With `connection` (AsyncConnection or AsyncSession) it is part of the caller's transaction.
+        """
+        call = Call(
+            handler=handler,
+            payload=payload,
+            id=id,
+            at=at,
+            delay=delay,
+            repeat=repeat,
+            retry=retry,
+            timeout=timeout,
+            start_within=start_within,
+            expires_at=expires_at,
+            priority=priority,
+            request_id=request_id,
+        )
+        return await self.scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=connection)
+
+    async def schedule_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        exists: Exists = "replace",
+        connection: AsyncCaller | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> ScheduledMany:
+        """Write any number of actions made by `call()`, a thousand in a statement.
+
+        Without `connection` each thousand is a transaction: a mistake further on leaves the earlier ones written.
+        `progress` is told how many are written so far.
+        """
+        return await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)
+
+    async def reschedule(
+        self,
+        id: str,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: AsyncCaller | None = None,
+    ) -> Scheduled:
+        """Move the next run of a live action; a repeating one resumes its grid afterwards."""
+        operation = self.scheduler.rescheduling(
+            id, at=at, delay=delay, expected_guid=expected_guid, request_id=request_id
+        )
+        return await self.scheduler.change(operation, connection)
+
+    async def run_now(
+        self,
+        id: str,
+        *,
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: AsyncCaller | None = None,
+    ) -> Scheduled:
+        """Make an action due at once; a finished one is run again (redriven)."""
+        operation = self.scheduler.rescheduling(id, revive=True, expected_guid=expected_guid, request_id=request_id)
+        return await self.scheduler.change(operation, connection)
+
+    async def cancel(
+        self,
+        id: str,
+        *,
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: AsyncCaller | None = None,
+    ) -> Scheduled:
+        """End a live action: nothing of it starts any more. An attempt under way is not stopped (`running` tells)."""
+        operation = self.scheduler.cancelling(id, expected_guid=expected_guid, request_id=request_id)
+        return await self.scheduler.change(operation, connection)
+
+    async def get(self, id: str, *, connection: AsyncCaller | None = None) -> Action:
+        """The action as it stands; ActionNotFound if there is none."""
+        return await self.scheduler.read(self.scheduler.finding(id), connection)
+
+    async def list(
+        self,
+        *,
+        state: State | None = None,
+        handler: str | None = None,
+        id_prefix: str | None = None,
+        due_before: datetime | None = None,
+        after: Action | str | None = None,
+        limit: int = 100,
+        connection: AsyncCaller | None = None,
+    ) -> Page:
+        """A page of actions in a stable order; pass the last one as `after` for the next page."""
+        wanted = ActionFilter(state=state, handler=handler, id_prefix=id_prefix, due_before=due_before)
+        return await self.scheduler.read(self.scheduler.listing(wanted, after, limit), connection)
+
+    async def each(self, *, state: State | None = None, handler: str | None = None) -> AsyncIterator[Action]:
+        """All actions that fit, page by page."""
+        after: Action | None = None
+        while page := await self.list(state=state, handler=handler, after=after, limit=1000):
+            for action in page:
+                yield action
+            after = page[-1]
+
+    async def history(self, id: str) -> History:
+        """The last attempts that failed, timed out, were interrupted or superseded; newest first."""
+
+        def conversation() -> Conversation[History]:
+            shard_count = yield from self.scheduler.installing().begin()
+            return (yield from self.store.transitions.history(shard_of(id, shard_count), id).begin())
+
+        return await self.store.run(Transition("history", conversation))
+
+    # Operators.
+
+    async def shards(self, *, count_max: int = 10_000) -> Shards:
+        """Every shard lock with its queues; counts stop at `count_max`."""
+        return await self.store.run(self.store.transitions.shards(count_max=count_max))
+
+    async def release_shard(self, shard: int, lock_guid: UUID) -> bool:
+        """Free a shard lock if it is still held under that guid. Its holder notices and writes nothing more."""
+        return await self.store.run(self.store.transitions.release_shard(shard, lock_guid))
+
+    # Wake-ups inside this process.
+
+    def on_news(self, wake: Callable[[], None]) -> None:
+        """Call `wake` after something was scheduled through this application."""
+        self._wakeups.append(wake)
+
+    def _wake(self) -> None:
+        for wake in self._wakeups:
+            wake()

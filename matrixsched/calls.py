@@ -1,0 +1,107 @@
+"""What a caller asks to be scheduled, and what is answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID, uuid5
+
+from matrixsched.errors import BadInput, InvalidTime
+from matrixsched.handlers import Handler
+from matrixsched.rules.names import check_name
+from matrixsched.rules.retry import Retry
+from matrixsched.rules.schedule import Repeat
+from matrixsched.rules.times import check_duration, check_integer, check_time
+
+Exists = Literal["replace", "keep", "error"]
+
+PRIORITY_MAX = 1_000_000
+_REQUESTS = UUID("6ba3c0ee-52f1-4e7e-9a0c-8c3f1d6b7a21")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One action to be scheduled; made by `call()`, for `schedule_many`."""
+
+    handler: Handler[..., Any] | str
+    payload: object = None
+    id: str | None = None
+    at: datetime | None = None
+    delay: timedelta | None = None
+    repeat: Repeat | None = None
+    retry: Retry | None = None
+    timeout: timedelta | None = None
+    start_within: timedelta | None = None
+    expires_at: datetime | None = None
+    priority: int = 0
+    request_id: str | None = None
+
+
+def call(handler: Handler[..., Any] | str, payload: object = None, **options: Any) -> Call:
+    """One action for `schedule_many`; takes the options of `schedule`."""
+    return Call(handler=handler, payload=payload, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What became of a call."""
+
+    id: str
+    guid: UUID
+    """Of the action as it stands now; for compare-and-set."""
+    created: bool
+    """There was no action of that id before."""
+    changed: bool
+    """This call wrote; False when it found the action kept, finished, or its own request carried out before."""
+    running: bool
+    """An attempt, perhaps of an older version, is under way: it is not stopped, the new version waits for its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledMany:
+    total: int
+    created: int
+    replaced: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When an action begins, checked: at an instant, or after a delay by the database's clock."""
+
+    at: datetime | None
+    delay: timedelta
+
+
+def check_timing(at: datetime | None, delay: timedelta | None) -> Timing:
+    if at is not None and delay is not None:
+        raise InvalidTime("at and delay", "are both given: choose one")
+    return Timing(
+        None if at is None else check_time("at", at),
+        timedelta(0) if delay is None else check_duration("delay", delay),
+    )
+
+
+def check_call(call: Call) -> Timing:
+    """Refuse what cannot be scheduled; the payload is checked where it is encoded."""
+    if not isinstance(call, Call):
+        raise BadInput(f"schedule_many takes calls made by call(), not {type(call).__name__}")
+    if call.id is not None:
+        check_name("id", call.id)
+    timing = check_timing(call.at, call.delay)
+    if call.timeout is not None:
+        check_duration("timeout", call.timeout, zero=False)
+    if call.start_within is not None:
+        check_duration("start_within", call.start_within, zero=False)
+    if call.expires_at is not None:
+        expires_at = check_time("expires_at", call.expires_at)
+        if timing.at is not None and expires_at <= timing.at:
+            raise InvalidTime("expires_at", "is not after the time the action is due")
+    check_integer("priority", call.priority, least=0, most=PRIORITY_MAX)
+    return timing
+
+
+def request_guid(request_id: str | None) -> UUID | None:
+    """The guid under which a request that the caller named is known."""
+    return None if request_id is None else uuid5(_REQUESTS, check_name("request_id", request_id))

@@ -1,0 +1,30 @@
+"""What a handler is told about the attempt it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    id: str
+    guid: UUID
+    handler: str
+    version: int
+    """Rises with every change of the action: (version, attempt) tells an outside system which call is newer."""
+    attempt: int
+    tick: int
+    scheduled_at: datetime
+    """When this attempt was due."""
+    deadline: datetime
+    """When the handler will be cancelled, by the database's clock."""
+    failures: int
+    """Failed attempts at this tick so far."""
+    interruptions: int
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at the same tick of the same version."""
+        return f"{self.id}:{self.guid}:{self.tick}"

@@ -1,0 +1,229 @@
+"""Every error a user can meet, each with its facts and a remedy.
+
+    MatrixSchedError
+    ├── BadInput (ValueError)           the call was refused before anything was written
+    │   ├── InvalidId
+    │   ├── InvalidTime
+    │   ├── InvalidNumber
+    │   ├── InvalidPayload
+    │   ├── PayloadTooLarge
+    │   └── UnknownHandler
+    ├── ActionNotFound (LookupError)
+    ├── ActionExists
+    ├── ActionFinished
+    ├── GuidMismatch                    compare-and-set lost against another change
+    ├── ConfigurationError
+    │   └── BadDatabaseUrl
+    ├── NotOpen
+    ├── SchemaMissing
+    ├── SchemaMismatch
+    ├── DatabaseError
+    │   ├── DatabaseUnavailable         nothing was done
+    │   ├── OutcomeUnknown              may or may not have been done: the statement was sent, the answer never came
+    │   └── DatabaseBusy                a lock was held too long: nothing was done
+    └── WorkerError
+        └── HandlersLeaked
+
+A message never holds a payload, a password or a whole database URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+from uuid import UUID
+
+
+class MatrixSchedError(Exception):
+    """The root: catch it to catch everything that matrixsched raises on purpose."""
+
+    remedy: ClassVar[str] = "See the message."
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}. {self.remedy}"
+
+
+class BadInput(MatrixSchedError, ValueError):
+    """The call was refused before anything was written."""
+
+    remedy = "Correct the argument and call again; nothing was written."
+
+
+class InvalidId(BadInput):
+    """An id that cannot name an action (or a handler, an installation) on every database alike."""
+
+    remedy = "Use 1 to 256 bytes of UTF-8 without control characters."
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} {why}")
+        self.what, self.why = what, why
+
+
+class InvalidTime(BadInput):
+    """A point in time or a duration that cannot be scheduled."""
+
+    remedy = "Pass an aware datetime (for example datetime.now(timezone.utc)) between the years 1970 and 2200."
+
+    def __init__(self, argument: str, why: str) -> None:
+        super().__init__(f"{argument} {why}")
+        self.argument, self.why = argument, why
+
+
+class InvalidNumber(BadInput):
+    """A number outside of what makes sense for it."""
+
+    def __init__(self, argument: str, value: object, why: str) -> None:
+        super().__init__(f"{argument} is {value!r}, but {why}")
+        self.argument, self.value, self.why = argument, value, why
+
+
+class InvalidPayload(BadInput):
+    """A payload that is not of the model its handler takes, or cannot be written as JSON."""
+
+    remedy = "Pass an instance of the handler's model; NaN and infinite numbers cannot be stored."
+
+    def __init__(self, handler: str, why: str) -> None:
+        super().__init__(f"payload for handler {handler!r}: {why}")
+        self.handler, self.why = handler, why
+
+
+class PayloadTooLarge(BadInput):
+    """A payload over the limit of this application."""
+
+    remedy = "Store the bulk elsewhere and schedule a reference to it, or raise payload_bytes_max."
+
+    def __init__(self, handler: str, size: int, size_max: int) -> None:
+        super().__init__(f"payload for handler {handler!r} has {size:,} bytes, {size_max:,} are allowed")
+        self.handler, self.size, self.size_max = handler, size, size_max
+
+
+class UnknownHandler(BadInput):
+    """No handler of that name is registered with this application."""
+
+    remedy = "Register it with @app.action(name), or check the spelling."
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"no handler named {name!r}; registered: {', '.join(known) or 'none'}")
+        self.name, self.known = name, tuple(known)
+
+
+class ActionNotFound(MatrixSchedError, LookupError):
+    """No action has that id in this installation."""
+
+    remedy = "Check the id and the installation; finished actions are pruned after a time."
+
+    def __init__(self, action_id: str) -> None:
+        super().__init__(f"there is no action {action_id!r}")
+        self.action_id = action_id
+
+
+class ActionExists(MatrixSchedError):
+    """schedule(exists="error") found an action of that id."""
+
+    remedy = 'Use exists="replace" to overwrite it or exists="keep" to leave it.'
+
+    def __init__(self, action_id: str, guid: UUID) -> None:
+        super().__init__(f"action {action_id!r} exists already (guid {guid})")
+        self.action_id, self.guid = action_id, guid
+
+
+class ActionFinished(MatrixSchedError):
+    """A finished action has no next run that could be moved."""
+
+    remedy = "Use run_now() to run it once more, or schedule() to begin anew."
+
+    def __init__(self, action_id: str, state: str) -> None:
+        super().__init__(f"action {action_id!r} is finished ({state})")
+        self.action_id, self.state = action_id, state
+
+
+class GuidMismatch(MatrixSchedError):
+    """Somebody changed the action since its guid was read."""
+
+    remedy = "Read the action again with get() and decide anew."
+
+    def __init__(self, action_id: str, expected: UUID, found: UUID | None) -> None:
+        super().__init__(f"action {action_id!r} was expected at guid {expected} but is at {found or 'none'}")
+        self.action_id, self.expected, self.found = action_id, expected, found
+
+
+class ConfigurationError(MatrixSchedError):
+    """Settings that contradict each other or do not make sense; all faults at once."""
+
+    remedy = "Change the settings named above."
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = tuple(faults)
+
+
+class BadDatabaseUrl(ConfigurationError):
+    """A database URL that cannot be understood; it is not repeated, for it may hold a password."""
+
+    remedy = "Use sqlite:///path/to/file.db or postgresql://user@host/database."
+
+    def __init__(self, why: str) -> None:
+        super().__init__([f"database URL: {why}"])
+
+
+class NotOpen(MatrixSchedError):
+    """The application has no connection yet, or no longer."""
+
+    remedy = "Use it inside `async with app:`, or the synchronous calls inside `with app.sync:`."
+
+
+class SchemaMissing(MatrixSchedError):
+    """The database holds no installation of that name."""
+
+    remedy = "Run `matrixsched init` (or await app.init()) once."
+
+    def __init__(self, installation: str) -> None:
+        super().__init__(f"the database has no matrixsched installation {installation!r}")
+        self.installation = installation
+
+
+class SchemaMismatch(MatrixSchedError):
+    """The database's schema and this version of the library cannot work together."""
+
+    remedy = "Run `matrixsched upgrade` with the newest version of the library in use, then start the others."
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+
+
+class DatabaseError(MatrixSchedError):
+    """The database refused or could not be asked."""
+
+    remedy = "See the database's log for the full message."
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database could not be reached, or refused for now: nothing was done."""
+
+    remedy = "Check that it runs and that host, port, database and user are right; then try again."
+
+
+class OutcomeUnknown(DatabaseError):
+    """The connection broke after a statement was sent: it may or may not have been done."""
+
+    remedy = "Read the action with get(), or send the same call again with the same request_id: it is done once."
+
+
+class DatabaseBusy(DatabaseError):
+    """Another transaction held a lock for too long: nothing was done."""
+
+    remedy = "End the transaction that holds it, then try again."
+
+
+class WorkerError(MatrixSchedError):
+    """The worker cannot go on."""
+
+
+class HandlersLeaked(WorkerError):
+    """Too many handlers ignored their time limit; only a new process gets their slots back."""
+
+    remedy = "Let a supervisor restart the worker, and give the handler's own calls a time limit."
+
+    def __init__(self, leaked: int, concurrency: int) -> None:
+        super().__init__(f"{leaked} of {concurrency} handler slots are held by handlers that ignored their time limit")
+        self.leaked, self.concurrency = leaked, concurrency

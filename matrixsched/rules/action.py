@@ -1,0 +1,172 @@
+"""The nouns: an action (meta, spec, status), an attempt at it.
+
+schedule ──► live ──► done | failed | cancelled | expired | quarantined ──► (pruned)
+              ▲                       │
+              └─── run_now (redrive) ─┘        every change by a user gives the action a new guid
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from matrixsched.rules.retry import Retry
+from matrixsched.rules.schedule import Repeat
+
+UNGATED = ""
+"""The lane that all actions without a template or limit share."""
+
+
+def parked_lane(handler: str) -> str:
+    """Where rows wait whose handler the worker that met them does not know; read only by workers that do."""
+    return f"handler:{handler}"
+
+
+def suspect_lane(handler: str) -> str:
+    """Where rows wait that were interrupted repeatedly; each process runs one of them at a time."""
+    return f"handler!{handler}"
+
+
+class State(StrEnum):
+    """Whether an action still runs, and if not, why not."""
+
+    LIVE = "live"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    QUARANTINED = "quarantined"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, as it is recorded."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    RETRIED = "retried"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    EXPIRED = "expired"
+    MISSED = "missed"
+    QUARANTINED = "quarantined"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The part of a spec that only workers read: how to retry, repeat and limit. None: as the handler says."""
+
+    retry: Retry | None = None
+    repeat: Repeat | None = None
+    timeout: timedelta | None = None
+    start_within: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    id: str
+    guid: UUID
+    version: int
+    """Rises with every change, also across replacement: outside systems can compare it."""
+    revision: int
+    """1 when created, one more with every change."""
+    shard: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    handler: str
+    payload: bytes
+    terms: Terms
+    priority: int
+    template: str | None
+    zone: str | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    state: State
+    scheduled_at: datetime
+    """When it runs next, or ran last if it is finished."""
+    running: bool
+    tick: int
+    succeeded: int
+    failed: int
+    interrupted: int
+    missed: int
+    consecutive_failures: int
+    last_outcome: Outcome | None
+    last_error: str | None
+    last_started_at: datetime | None
+    last_ended_at: datetime | None
+    finished_at: datetime | None
+
+    @property
+    def attempts_started(self) -> int:
+        return self.succeeded + self.failed + self.interrupted + self.running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An action as it stands in the database."""
+
+    meta: Meta
+    spec: Spec
+    status: Status
+
+    @property
+    def id(self) -> str:
+        return self.meta.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAttempt:
+    """An attempt that did not simply succeed, from the history."""
+
+    guid: UUID
+    attempt: int
+    tick: int
+    outcome: Outcome
+    error: str | None
+    started_at: datetime
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The name of an attempt: whoever writes about it must still hold exactly this."""
+
+    shard: int
+    action_id: str
+    guid: UUID
+    attempt: int
+    claimed_by: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A claimed action: the right and the duty to run it until the lease ends."""
+
+    claim: Claim
+    claimed_at: datetime
+    """By the database's clock."""
+    due_at: datetime
+    handler: str
+    payload: bytes
+    terms: Terms
+    version: int
+    priority: int
+    template: str | None
+    zone: str | None
+    expires_at: datetime | None
+    tick: int
+    tick_at: datetime
+    tick_failures: int
+    interruptions: int
+    """Of this row since an outcome was last recorded."""

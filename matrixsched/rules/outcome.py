@@ -1,0 +1,203 @@
+"""What follows from how an attempt ended: one match, and nothing is written here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from matrixsched.rules.action import Attempt, Outcome, State
+from matrixsched.rules.retry import Retry, retry_delay
+from matrixsched.rules.schedule import next_tick
+from matrixsched.rules.times import check_duration, check_time
+
+ERROR_CHARACTERS_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler did its work. Returning None means the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt:
+    """Not now: try again at that time (or after that delay). Counts neither as success nor as failure."""
+
+    when: datetime | timedelta
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.when, timedelta):
+            check_duration("RetryAt.when", self.when)
+        else:
+            check_time("RetryAt.when", self.when)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The action has become pointless: end it, and its repetition."""
+
+    reason: str = ""
+
+
+HandlerOutcome = Done | RetryAt | Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The handler was cancelled at its time limit."""
+
+    limit: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The worker had to stop before the handler ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unrunnable:
+    """The handler was not called and never can be: set aside for a person to look at."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Its time was over before it could be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """This tick was not started in time."""
+
+
+Ending = HandlerOutcome | Failed | TimedOut | Stopped | Unrunnable | Expired | Missed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to record about an attempt. `next_at` and `delay` are set only when the action stays live."""
+
+    outcome: Outcome
+    state: State
+    tick: int
+    tick_at: datetime
+    tick_failures: int = 0
+    next_at: datetime | None = None
+    delay: timedelta | None = None
+    error: str | None = None
+
+
+def refusal(attempt: Attempt, policy: Retry, now: datetime) -> Ending | None:
+    """Why this attempt must not call its handler, or None when it may."""
+    if attempt.expires_at is not None and now >= attempt.expires_at:
+        return Expired()
+    if attempt.interruptions > policy.max_interruptions:
+        return Unrunnable(
+            f"interrupted {attempt.interruptions} times in a row: it may be what ends its worker "
+            f"(at most {policy.max_interruptions} are allowed)"
+        )
+    start_within = attempt.terms.start_within
+    if start_within is not None and now > attempt.tick_at + start_within:
+        return Missed()
+    return None
+
+
+def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread: float) -> Verdict:
+    """What to record. `now` is the database's time; `spread` in [0, 1) is drawn by the caller for the jitter."""
+    match ending:
+        case Done():
+            return _tick_ended(attempt, Outcome.SUCCEEDED, State.DONE, now)
+        case RetryAt(when, reason):
+            later = when if isinstance(when, datetime) else None
+            delay = when if isinstance(when, timedelta) else None
+            return _again(attempt, Outcome.RETRIED, now, at=later, delay=delay, error=reason or None)
+        case Cancel(reason):
+            return _end(attempt, Outcome.CANCELLED, State.CANCELLED, error=reason or None)
+        case Failed(error):
+            return _failed(attempt, Outcome.FAILED, error, policy, now, spread)
+        case TimedOut(limit):
+            error = f"the handler was cancelled after its time limit of {limit.total_seconds():g} s"
+            return _failed(attempt, Outcome.TIMED_OUT, error, policy, now, spread)
+        case Stopped():
+            return _again(attempt, Outcome.INTERRUPTED, now, delay=timedelta(0), error="the worker stopped")
+        case Unrunnable(reason):
+            return _end(attempt, Outcome.QUARANTINED, State.QUARANTINED, error=reason)
+        case Expired():
+            return _end(attempt, Outcome.EXPIRED, State.EXPIRED, error="expired before it could be started")
+        case Missed():
+            return _tick_ended(attempt, Outcome.MISSED, State.EXPIRED, now, error="not started in time")
+        case _:
+            assert_never(ending)
+
+
+def _failed(attempt: Attempt, outcome: Outcome, error: str, policy: Retry, now: datetime, spread: float) -> Verdict:
+    failures = attempt.tick_failures + 1
+    delay = retry_delay(policy, failures, spread)
+    if delay is None:
+        return _tick_ended(attempt, outcome, State.FAILED, now, error=error)
+    return _again(attempt, outcome, now, delay=delay, error=error, tick_failures=failures)
+
+
+def _tick_ended(attempt: Attempt, outcome: Outcome, final: State, now: datetime, error: str | None = None) -> Verdict:
+    """The tick is over: a repeating action goes on to its next one, another is finished."""
+    repeat = attempt.terms.repeat
+    if repeat is None:
+        return _end(attempt, outcome, final, error=error)
+    following = next_tick(repeat, attempt.tick_at, now)
+    if attempt.expires_at is not None and following >= attempt.expires_at:
+        return _end(attempt, outcome, State.DONE if final is State.DONE else State.EXPIRED, error=error)
+    return Verdict(
+        outcome=outcome,
+        state=State.LIVE,
+        tick=attempt.tick + 1,
+        tick_at=following,
+        next_at=following,
+        error=_storable(error),
+    )
+
+
+def _again(
+    attempt: Attempt,
+    outcome: Outcome,
+    now: datetime,
+    *,
+    at: datetime | None = None,
+    delay: timedelta | None = None,
+    error: str | None = None,
+    tick_failures: int | None = None,
+) -> Verdict:
+    """The same tick once more, unless it would expire first."""
+    moment = at if at is not None else now + (delay or timedelta(0))
+    if attempt.expires_at is not None and moment >= attempt.expires_at:
+        return _end(attempt, outcome, State.EXPIRED, error=error)
+    return Verdict(
+        outcome=outcome,
+        state=State.LIVE,
+        tick=attempt.tick,
+        tick_at=attempt.tick_at,
+        tick_failures=attempt.tick_failures if tick_failures is None else tick_failures,
+        next_at=at,
+        delay=delay,
+        error=_storable(error),
+    )
+
+
+def _end(attempt: Attempt, outcome: Outcome, state: State, error: str | None = None) -> Verdict:
+    return Verdict(outcome=outcome, state=state, tick=attempt.tick, tick_at=attempt.tick_at, error=_storable(error))
+
+
+def _storable(error: str | None) -> str | None:
+    """The text as every database takes it: bounded, without NUL and lone surrogates."""
+    if error is None:
+        return None
+    text = error.replace("\x00", "\ufffd").encode(errors="replace").decode()
+    return text if len(text) <= ERROR_CHARACTERS_MAX else text[: ERROR_CHARACTERS_MAX - 1] + "…"

@@ -1,0 +1,446 @@
+"""The scheduler: writes actions and their incoming rows, and does nothing else.
+
+Every operation is a conversation (store/transition.py), so that it runs alike in a transaction of our own, in a
+caller's asynchronous transaction and in a caller's synchronous one. Each carries the guid of its request, made before
+the first try: however often it is sent, and however late a lost try is carried out after all, it takes effect once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeVar
+from uuid import UUID
+
+import anyio
+
+from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, Timing, check_call, check_timing, request_guid
+from matrixsched.clock import Chance, Clock
+from matrixsched.coalescer import BATCH_MAX, Coalescer
+from matrixsched.errors import (
+    ActionExists,
+    ActionFinished,
+    ActionNotFound,
+    BadInput,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+    GuidMismatch,
+    OutcomeUnknown,
+)
+from matrixsched.handlers import Handlers
+from matrixsched.rules.action import UNGATED, Action, State, Terms
+from matrixsched.rules.backoff import backoff_s
+from matrixsched.rules.names import check_name, shard_of
+from matrixsched.rules.schedule import begin
+from matrixsched.rules.times import check_time
+from matrixsched.store.callers import AsyncCaller, run_in
+from matrixsched.store.migrations import check_version
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Conversation, Transition
+from matrixsched.store.values import ActionFilter, Change, NewAction, Written
+
+T = TypeVar("T")
+
+LIST_LIMIT_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerPolicy:
+    lock_timeout: timedelta = timedelta(milliseconds=100)
+    """How long a statement that carries many callers' rows waits for somebody's lock."""
+    lock_patience: timedelta = timedelta(seconds=5)
+    """How long a single call then waits, on its own."""
+    outcome_patience: timedelta = timedelta(seconds=30)
+    """How long a call whose outcome is unknown is sent again before that is reported."""
+    tell_interval_s: float = 0.01
+    """Under load, workers are told of news at most this often."""
+    tell_ahead: timedelta = timedelta(seconds=1)
+    """News of actions due later than this can wait until workers look by themselves."""
+    tell_in_callers_transaction: bool = True
+    batch_max: int = BATCH_MAX
+
+
+class Scheduler:
+    def __init__(
+        self,
+        store: Store,
+        handlers: Handlers,
+        *,
+        clock: Clock,
+        chance: Chance,
+        policy: SchedulerPolicy,
+        wrote: Callable[[], None],
+    ) -> None:
+        """`wrote` is called after something was committed, so that a worker in this process looks at once."""
+        self._store = store
+        self._do = store.transitions
+        self._handlers = handlers
+        self._clock = clock
+        self._chance = chance
+        self._policy = policy
+        self._wrote = wrote
+        self._shard_count: int | None = None
+        self._coalescer: Coalescer[NewAction, Written | Action] = Coalescer(
+            self._send_together, batch_max=policy.batch_max
+        )
+        self._patient = anyio.Semaphore(2)
+        self._told_at = float("-inf")
+        self._owes_telling = False
+
+    # Operations. With `connection` they are part of the caller's transaction.
+
+    async def schedule(
+        self, call: Call, *, exists: Exists, expected_guid: UUID | None, connection: AsyncCaller | None
+    ) -> Scheduled:
+        if expected_guid is not None:
+            return await self._perform(self.replacing(call, expected_guid), connection)
+        if connection is not None:
+            (scheduled,) = await self._perform(self.scheduling([call], exists), connection)
+            return scheduled
+        _check_exists(exists)
+        shard_count = self._shard_count
+        if shard_count is None:
+            shard_count = await self._store.run(self.installing())
+        now: datetime | None = None
+        if _needs_now(call):
+            now = await self._store.run(self._do.now())
+        return await self._schedule_together(self._new_action(call, self._chance.guid(), shard_count, now), exists)
+
+    async def schedule_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        exists: Exists,
+        connection: AsyncCaller | None,
+        progress: Callable[[int], object] | None,
+    ) -> ScheduledMany:
+        total = created = changed = 0
+        for batch in batches(calls, self._policy.batch_max):
+            scheduled = await self._perform(self.scheduling(batch, exists), connection)
+            total += len(scheduled)
+            created += sum(one.created for one in scheduled)
+            changed += sum(one.changed for one in scheduled)
+            if progress is not None:
+                progress(total)
+        return ScheduledMany(total, created, changed - created, total - changed)
+
+    async def change(self, operation: Transition[Scheduled], connection: AsyncCaller | None) -> Scheduled:
+        return await self._perform(operation, connection)
+
+    async def read(self, operation: Transition[T], connection: AsyncCaller | None) -> T:
+        if connection is not None:
+            return await run_in(connection, self._store.dialect, operation)
+        return await self._store.run(operation)
+
+    # The operations as conversations; also for callers' synchronous transactions.
+
+    def scheduling(self, calls: Sequence[Call], exists: Exists) -> Transition[list[Scheduled]]:
+        """Schedule calls of different ids in one transaction."""
+        _check_exists(exists)
+        own_guid = self._chance.guid()
+        guids = [self._chance.guid() for _ in calls]
+
+        def conversation() -> Conversation[list[Scheduled]]:
+            batch: list[NewAction] = []
+            for call, guid in zip(calls, guids, strict=True):
+                batch.append((yield from self._prepared(call, guid)))
+            answers = yield from self._written(
+                batch,
+                own_guid,
+                replaces=exists == "replace",
+                lock_timeout=None,
+                tell=self._policy.tell_in_callers_transaction,
+            )
+            return [_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
+
+        return Transition("schedule", conversation)
+
+    def replacing(self, call: Call, expected_guid: UUID) -> Transition[Scheduled]:
+        """Replace an action only if it is still at the guid the caller read."""
+        if call.id is None:
+            raise BadInput("expected_guid goes with the id of an action")
+        guid, own_guid = self._chance.guid(), self._chance.guid()
+
+        def conversation() -> Conversation[Scheduled]:
+            new = yield from self._prepared(call, guid)
+            written = yield from self._do.replace_expected(new, own_guid, expected_guid, tell=True).begin()
+            if written is not None:
+                return _changed(written)
+            found = yield from self._found(new.id)
+            if found.meta.guid != guid:
+                raise GuidMismatch(new.id, expected_guid, found.meta.guid)
+            return _unchanged(found, changed=True)
+
+        return Transition("replace", conversation)
+
+    def rescheduling(
+        self,
+        action_id: str,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        revive: bool = False,
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+    ) -> Transition[Scheduled]:
+        """Move the next run of an action; with `revive` also of a finished one."""
+        timing = check_timing(at, delay)
+        change = self._change(action_id, timing, expected_guid, request_id)
+
+        def conversation() -> Conversation[Scheduled]:
+            located = replace(change, shard=(yield from self._shard(action_id)))
+            written = yield from self._do.reschedule(located, revive=revive, tell=True).begin()
+            if written is not None:
+                return _changed(written)
+            found = yield from self._found(action_id)
+            if (known := self._known_outcome(found, change)) is not None:
+                return known
+            if found.status.state is not State.LIVE and not revive:
+                raise ActionFinished(action_id, found.status.state)
+            return _unchanged(found)
+
+        return Transition("reschedule", conversation)
+
+    def cancelling(
+        self, action_id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
+    ) -> Transition[Scheduled]:
+        change = self._change(action_id, Timing(None, timedelta(0)), expected_guid, request_id)
+
+        def conversation() -> Conversation[Scheduled]:
+            located = replace(change, shard=(yield from self._shard(action_id)))
+            written = yield from self._do.cancel(located).begin()
+            if written is not None:
+                return _changed(written)
+            found = yield from self._found(action_id)
+            return self._known_outcome(found, change) or _unchanged(found)
+
+        return Transition("cancel", conversation)
+
+    def finding(self, action_id: str) -> Transition[Action]:
+        check_name("id", action_id)
+        return Transition("get", lambda: self._found(action_id))
+
+    def listing(self, wanted: ActionFilter, after: Action | str | None, limit: int) -> Transition[list[Action]]:
+        if not 1 <= limit <= LIST_LIMIT_MAX:
+            raise BadInput(f"limit is {limit}, but must be between 1 and {LIST_LIMIT_MAX}")
+        if wanted.due_before is not None:
+            wanted = replace(wanted, due_before=check_time("due_before", wanted.due_before))
+        after_id = after.id if isinstance(after, Action) else after
+
+        def conversation() -> Conversation[list[Action]]:
+            key = None if after_id is None else ((yield from self._shard(after_id)), after_id)
+            return (yield from self._do.page(wanted, after=key, limit=limit).begin())
+
+        return Transition("list", conversation)
+
+    def installing(self) -> Transition[int]:
+        """The number of shards; refuses a schema that this library cannot work with."""
+        return Transition("installation", self._shards)
+
+    # Parts of conversations.
+
+    def _shards(self) -> Conversation[int]:
+        if self._shard_count is None:
+            installation = yield from self._do.installation().begin()
+            check_version(installation)
+            self._shard_count = installation.shard_count
+        return self._shard_count
+
+    def _shard(self, action_id: str) -> Conversation[int]:
+        return shard_of(action_id, (yield from self._shards()))
+
+    def _found(self, action_id: str) -> Conversation[Action]:
+        shard = yield from self._shard(action_id)
+        found = yield from self._do.find([(shard, action_id)]).begin()
+        if not found:
+            raise ActionNotFound(action_id)
+        return found[0]
+
+    def _prepared(self, call: Call, guid: UUID) -> Conversation[NewAction]:
+        shard_count = yield from self._shards()
+        now = (yield from self._do.now().begin()) if _needs_now(call) else None
+        return self._new_action(call, guid, shard_count, now)
+
+    def _new_action(self, call: Call, guid: UUID, shard_count: int, now: datetime | None) -> NewAction:
+        """The call as it is written; everything about it has been checked then."""
+        timing = check_call(call)
+        handler, payload = self._handlers.encode(call.handler, call.payload)
+        action_id = call.id if call.id is not None else guid.hex
+        repeat, at = call.repeat, timing.at
+        if repeat is not None:
+            start = at if now is None else now + timing.delay
+            assert start is not None
+            repeat, at = begin(repeat, start)
+        return NewAction(
+            shard=shard_of(action_id, shard_count),
+            id=action_id,
+            guid=guid,
+            request_guid=request_guid(call.request_id),
+            handler=handler,
+            payload=payload,
+            terms=Terms(retry=call.retry, repeat=repeat, timeout=call.timeout, start_within=call.start_within),
+            lane=UNGATED,
+            priority=call.priority,
+            template=None,
+            zone=None,
+            expires_at=None if call.expires_at is None else check_time("expires_at", call.expires_at),
+            at=at,
+            delay=timing.delay,
+        )
+
+    def _written(
+        self, batch: Sequence[NewAction], own_guid: UUID, *, replaces: bool, lock_timeout: timedelta | None, tell: bool
+    ) -> Conversation[list[Written | Action]]:
+        """Write a batch; for what was not written, what stands there instead."""
+        ordered = sorted(batch, key=lambda new: (new.shard, new.id.encode()))
+        written = yield from self._do.schedule(
+            ordered, own_guid, replace=replaces, lock_timeout=lock_timeout, tell=tell
+        ).begin()
+        answers: dict[str, Written | Action] = {one.id: one for one in written}
+        unwritten = [(new.shard, new.id) for new in batch if new.id not in answers]
+        if unwritten:
+            found = yield from self._do.find(unwritten).begin()
+            answers.update((action.id, action) for action in found)
+        for new in batch:
+            if new.id not in answers:
+                raise ActionNotFound(new.id)  # kept, and pruned between the two statements
+        return [answers[new.id] for new in batch]
+
+    def _change(self, action_id: str, timing: Timing, expected_guid: UUID | None, request_id: str | None) -> Change:
+        return Change(
+            shard=-1,  # known only once the installation was read
+            id=check_name("id", action_id),
+            guid=self._chance.guid(),
+            request_guid=request_guid(request_id) or self._chance.guid(),
+            expected_guid=expected_guid,
+            at=timing.at,
+            delay=timing.delay,
+        )
+
+    @staticmethod
+    def _known_outcome(found: Action, change: Change) -> Scheduled | None:
+        if found.meta.guid == change.guid:
+            return _unchanged(found, changed=True)  # an earlier try of this very call
+        if change.expected_guid is not None and found.meta.guid != change.expected_guid:
+            raise GuidMismatch(change.id, change.expected_guid, found.meta.guid)
+        return None
+
+    # Carrying out.
+
+    async def _perform(self, operation: Transition[T], connection: AsyncCaller | None) -> T:
+        if connection is not None:
+            return await run_in(connection, self._store.dialect, operation)
+        answer = await self._until_known(operation)
+        self._wrote()
+        return answer
+
+    async def _until_known(self, operation: Transition[T]) -> T:
+        """Send again, under the same request guid, what may or may not have been done."""
+        deadline = self._clock.monotonic() + self._policy.outcome_patience.total_seconds()
+        unknown: OutcomeUnknown | None = None
+        failures = 0
+        while True:
+            try:
+                return await self._store.run(operation)
+            except OutcomeUnknown as error:
+                unknown = error
+            except DatabaseUnavailable:
+                if unknown is None:
+                    raise
+            failures += 1
+            if self._clock.monotonic() >= deadline:
+                raise unknown
+            await self._clock.sleep(backoff_s(failures, first=0.05, most=2, spread=self._chance.random()))
+
+    async def _schedule_together(self, new: NewAction, exists: Exists) -> Scheduled:
+        replaces = exists == "replace"
+        try:
+            answer = await self._coalescer.submit(new, key=new.id, kind=replaces)
+        except DatabaseBusy:
+            async with self._patient:
+                operation = self._sending([new], replaces, self._policy.lock_patience, tell=True)
+                (answer,) = await self._until_known(operation)
+        self._wrote()
+        return _scheduled(new, answer, exists)
+
+    async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Written | Action]:
+        tell = self._tells(batch)
+        answers = await self._until_known(self._sending(batch, replaces, self._policy.lock_timeout, tell=tell))
+        if self._owes_telling and self._coalescer.is_idle:
+            self._owes_telling = False
+            with suppress(DatabaseError):  # only a hint: workers also look by themselves
+                await self._store.run(self._do.wake())
+        return answers
+
+    def _sending(
+        self, batch: Sequence[NewAction], replaces: bool, lock_timeout: timedelta, *, tell: bool
+    ) -> Transition[list[Written | Action]]:
+        own_guid = self._chance.guid()
+        return Transition(
+            "schedule",
+            lambda: self._written(batch, own_guid, replaces=replaces, lock_timeout=lock_timeout, tell=tell),
+        )
+
+    def _tells(self, batch: Sequence[NewAction]) -> bool:
+        """Whether this statement wakes the workers.
+
+        Telling serialises commits on PostgreSQL, so under load only some do, and the last one makes up for it.
+        """
+        ahead = self._clock.now() + self._policy.tell_ahead
+        if not any(new.delay <= self._policy.tell_ahead if new.at is None else new.at <= ahead for new in batch):
+            return False
+        now = self._clock.monotonic()
+        if self._coalescer.is_idle or now - self._told_at >= self._policy.tell_interval_s:
+            self._told_at, self._owes_telling = now, False
+            return True
+        self._owes_telling = True
+        return False
+
+
+def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
+    """Cut calls into batches in which no id stands twice, so that the order of calls for an id is kept."""
+    batch: list[Call] = []
+    ids: set[str] = set()
+    for call in calls:
+        check_call(call)
+        if len(batch) >= size or (call.id is not None and call.id in ids):
+            yield batch
+            batch, ids = [], set()
+        batch.append(call)
+        if call.id is not None:
+            ids.add(call.id)
+    if batch:
+        yield batch
+
+
+def _check_exists(exists: str) -> Exists:
+    match exists:
+        case "replace" | "keep" | "error":
+            return exists
+    raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
+
+
+def _needs_now(call: Call) -> bool:
+    """A repetition begins on the database's clock unless the caller said when."""
+    return call.repeat is not None and call.at is None
+
+
+def _scheduled(new: NewAction, answer: Written | Action, exists: Exists) -> Scheduled:
+    if isinstance(answer, Written):
+        return _changed(answer)
+    if answer.meta.guid == new.guid:
+        return _unchanged(answer, changed=True)  # an earlier try of this very call
+    if exists == "error":
+        raise ActionExists(new.id, answer.meta.guid)
+    return _unchanged(answer)
+
+
+def _changed(written: Written) -> Scheduled:
+    return Scheduled(written.id, written.guid, written.created, True, written.running)
+
+
+def _unchanged(found: Action, *, changed: bool = False) -> Scheduled:
+    return Scheduled(found.id, found.meta.guid, changed and found.meta.revision == 1, changed, found.status.running)

@@ -1,0 +1,83 @@
+"""Terms to and from the JSON that is stored; read once for each distinct text."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from matrixsched.rules.action import Terms
+from matrixsched.rules.retry import Retry
+from matrixsched.rules.schedule import Every, Repeat
+
+NO_TERMS = "{}"
+
+
+def encode_terms(terms: Terms) -> str:
+    stored: dict[str, Any] = {}
+    if terms.retry is not None:
+        stored["retry"] = _encode_retry(terms.retry)
+    if terms.repeat is not None:
+        stored["repeat"] = _encode_repeat(terms.repeat)
+    if terms.timeout is not None:
+        stored["timeout_s"] = terms.timeout.total_seconds()
+    if terms.start_within is not None:
+        stored["start_within_s"] = terms.start_within.total_seconds()
+    return json.dumps(stored, separators=(",", ":"), allow_nan=False) if stored else NO_TERMS
+
+
+@lru_cache(maxsize=4096)
+def decode_terms(text: str) -> Terms:
+    stored = json.loads(text)
+    return Terms(
+        retry=_decode_retry(stored["retry"]) if "retry" in stored else None,
+        repeat=_decode_repeat(stored["repeat"]) if "repeat" in stored else None,
+        timeout=_seconds(stored.get("timeout_s")),
+        start_within=_seconds(stored.get("start_within_s")),
+    )
+
+
+def _encode_retry(retry: Retry) -> dict[str, Any]:
+    return {
+        "max_attempts": retry.max_attempts,
+        "first_delay_s": retry.first_delay.total_seconds(),
+        "factor": retry.factor,
+        "min_delay_s": retry.min_delay.total_seconds(),
+        "max_delay_s": retry.max_delay.total_seconds(),
+        "jitter": retry.jitter,
+        "max_interruptions": retry.max_interruptions,
+    }
+
+
+def _decode_retry(stored: dict[str, Any]) -> Retry:
+    return Retry(
+        max_attempts=stored["max_attempts"],
+        first_delay=timedelta(seconds=stored["first_delay_s"]),
+        factor=stored["factor"],
+        min_delay=timedelta(seconds=stored["min_delay_s"]),
+        max_delay=timedelta(seconds=stored["max_delay_s"]),
+        jitter=stored["jitter"],
+        max_interruptions=stored["max_interruptions"],
+    )
+
+
+def _encode_repeat(repeat: Repeat) -> dict[str, Any]:
+    return {
+        "every_s": repeat.interval.total_seconds(),
+        "anchor": None if repeat.anchor is None else repeat.anchor.isoformat(),
+        "after_end": repeat.after_end,
+    }
+
+
+def _decode_repeat(stored: dict[str, Any]) -> Repeat:
+    anchor = stored["anchor"]
+    return Every(
+        interval=timedelta(seconds=stored["every_s"]),
+        anchor=None if anchor is None else datetime.fromisoformat(anchor),
+        after_end=stored["after_end"],
+    )
+
+
+def _seconds(stored: float | None) -> timedelta | None:
+    return None if stored is None else timedelta(seconds=stored)

@@ -1,0 +1,62 @@
+"""From a database URL to a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from matrixsched.clock import Chance, Clock, SystemClock
+from matrixsched.errors import BadDatabaseUrl
+from matrixsched.rules.names import check_installation
+from matrixsched.store.postgresql.store import PostgresStore
+from matrixsched.store.sqlite.store import SqliteStore
+from matrixsched.store.store import Store
+
+_OWN_OPTIONS = {"prepared_statements", "listen"}
+
+
+def open_store(
+    url: str, installation: str = "default", *, clock: Clock | None = None, chance: Chance | None = None
+) -> Store:
+    """A store for `sqlite:///file.db`, `sqlite://` (in memory) or `postgresql://user@host/database`; not connected yet.
+
+    `clock` replaces the database's own time; for tests. A PostgreSQL URL may say `prepared_statements=off` and
+    `listen=off`, for poolers that hand out another session for each transaction.
+    """
+    check_installation(installation)
+    if not isinstance(url, str) or "://" not in url:
+        raise BadDatabaseUrl("it has no scheme")
+    try:
+        parts = urlsplit(url)
+        scheme = parts.scheme.lower().partition("+")[0]
+        if scheme == "sqlite":
+            return SqliteStore(_sqlite_path(url), installation, clock=clock or SystemClock())
+        if scheme in ("postgresql", "postgres"):
+            options = dict(parse_qsl(parts.query))
+            own = {name: _switch(name, options[name]) for name in _OWN_OPTIONS & options.keys()}
+            rest = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name not in _OWN_OPTIONS])
+            plain = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+            return PostgresStore(plain, installation, clock=clock, chance=chance, **own)
+    except ValueError as error:
+        if isinstance(error, BadDatabaseUrl):
+            raise
+        raise BadDatabaseUrl("it is malformed") from None
+    raise BadDatabaseUrl(f"the scheme {scheme!r} is not supported")
+
+
+def _sqlite_path(url: str) -> str | None:
+    rest = url.partition("://")[2].partition("?")[0]
+    if rest in ("", "/", "/:memory:"):
+        return None
+    if not rest.startswith("/"):
+        raise BadDatabaseUrl("sqlite takes three slashes before a relative path, four before an absolute one")
+    return str(Path(unquote(rest[1:])))
+
+
+def _switch(name: str, value: str) -> bool:
+    match value.lower():
+        case "on" | "true" | "1":
+            return True
+        case "off" | "false" | "0":
+            return False
+    raise BadDatabaseUrl(f"{name} must be on or off")

@@ -1,0 +1,1 @@
+"""PostgreSQL: one statement per transition, on asyncpg."""

@@ -1,0 +1,306 @@
+"""The store on PostgreSQL: asyncpg connections without session state, so that it also works behind a pooler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import asyncpg
+
+from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
+from matrixsched.errors import (
+    BadDatabaseUrl,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+    MatrixSchedError,
+    NotOpen,
+    OutcomeUnknown,
+    SchemaMissing,
+)
+from matrixsched.rules.backoff import backoff_s
+from matrixsched.rules.names import check_shard_count
+from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
+from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
+from matrixsched.store.statements import Dialect, namespace
+from matrixsched.store.transition import Ask, Row, Transition
+
+T = TypeVar("T")
+
+CONNECTIONS_DEFAULT = 6
+CONNECT_TIMEOUT_S = 10.0
+STATEMENT_TIMEOUT_S = 30.0
+CONFLICTS_MAX = 5
+"""How often a transition is begun again after the database rolled it back by itself (deadlock, serialization)."""
+
+_CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_INIT_RACES = (
+    asyncpg.UniqueViolationError,
+    asyncpg.DuplicateObjectError,
+    asyncpg.DuplicateSchemaError,
+    asyncpg.DuplicateTableError,
+    asyncpg.InternalServerError,  # "tuple concurrently updated"
+    *_CONFLICT,
+)
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]
+    def get_reset_query(self) -> str:
+        # There is no session state to reset, and the round trip would be as long as many a statement.
+        return ""
+
+
+class PostgresStore:
+    dialect: Dialect = "postgresql"
+
+    def __init__(
+        self,
+        url: str,
+        installation: str,
+        *,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        connections: int = CONNECTIONS_DEFAULT,
+        prepared_statements: bool = True,
+        listen: bool = True,
+    ) -> None:
+        """`clock` replaces the database's own; for tests. Behind a pooler: prepared_statements=False, listen=False."""
+        self._url = url
+        self._test_clock = clock
+        self._clock: Clock = SystemClock()
+        self._chance = chance or SystemChance()
+        self._connections = connections
+        self._prepared_statements = prepared_statements
+        self._listen = listen
+        self._pool: asyncpg.Pool | None = None
+        self.installation = installation
+        self.transitions = PostgresTransitions(installation, clock=clock)
+
+    @property
+    def description(self) -> str:
+        parts = urlsplit(self._url)
+        hosts = parts.netloc.rpartition("@")[2] or "the local socket"
+        return f"PostgreSQL at {hosts}, database {parts.path.lstrip('/') or 'by default'}"
+
+    def sibling(self) -> PostgresStore:
+        return PostgresStore(
+            self._url,
+            self.installation,
+            clock=self._test_clock,
+            chance=self._chance,
+            connections=1,
+            prepared_statements=self._prepared_statements,
+            listen=False,
+        )
+
+    async def open(self) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url, min_size=1, max_size=self._connections, command_timeout=STATEMENT_TIMEOUT_S, **self._how()
+            )
+        except Exception as error:
+            raise self._connecting(error) from None
+
+    def _how(self) -> dict[str, Any]:
+        return {
+            "connection_class": _Connection,
+            "timeout": CONNECT_TIMEOUT_S,
+            "statement_cache_size": 256 if self._prepared_statements else 0,
+            "server_settings": {"application_name": "matrixsched"},
+        }
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            with anyio.move_on_after(CONNECT_TIMEOUT_S, shield=True) as limit:
+                await pool.close()
+            if limit.cancelled_caught:
+                pool.terminate()
+
+    async def run(self, transition: Transition[T]) -> T:
+        for conflicts in range(1, CONFLICTS_MAX + 1):
+            try:
+                return await self._converse(transition)
+            except _CONFLICT as error:
+                if conflicts == CONFLICTS_MAX:
+                    raise DatabaseBusy(f"{transition.name} lost {conflicts} times: {_reason(error)}") from None
+                await self._clock.sleep(backoff_s(conflicts, first=0.01, most=0.5, spread=self._chance.random()))
+        raise AssertionError("unreachable")
+
+    async def _converse(self, transition: Transition[T]) -> T:
+        connection = await self._connection()
+        broken = True
+        try:
+            conversation = transition.begin()
+            try:
+                ask = next(conversation)
+                while True:
+                    ask = conversation.send(await _fetch(connection, ask))
+            except StopIteration as end:
+                broken = False
+                answer: T = end.value
+                return answer
+        except _CONFLICT:
+            broken = False
+            raise
+        except Exception as error:
+            broken = connection.is_closed()
+            raise self._failed(transition.name, error) from None
+        finally:
+            await self._put_back(connection, broken)
+
+    async def _connection(self) -> asyncpg.Connection:
+        if self._pool is None:
+            raise NotOpen("the store is not open")
+        try:
+            return await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+        except Exception as error:
+            raise self._connecting(error) from None
+
+    async def _put_back(self, connection: asyncpg.Connection, broken: bool) -> None:
+        if self._pool is None:
+            connection.terminate()
+            return
+        if broken:
+            # Also after a cancellation: a statement may still be under way, nobody must be handed this connection.
+            connection.terminate()
+        with anyio.move_on_after(1, shield=True):
+            await self._pool.release(connection)
+
+    def _connecting(self, error: Exception) -> MatrixSchedError:
+        if isinstance(error, MatrixSchedError):
+            return error
+        if isinstance(error, ValueError | asyncpg.ClientConfigurationError):
+            return BadDatabaseUrl("asyncpg cannot read it")
+        return DatabaseUnavailable(f"cannot connect to {self.description}: {_reason(error)}")
+
+    def _failed(self, name: str, error: Exception) -> Exception:
+        """Which of the three classes an error belongs to: not done, done, unknown."""
+        if isinstance(error, MatrixSchedError):
+            return error
+        if isinstance(error, asyncpg.UndefinedTableError | asyncpg.InvalidSchemaNameError):
+            return SchemaMissing(self.installation)
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            return DatabaseBusy(f"{name}: a row is locked by another transaction")
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError | asyncpg.InsufficientResourcesError):
+            return DatabaseUnavailable(f"{name} was refused by {self.description}: {_reason(error)}")
+        if isinstance(error, _UNKNOWN):
+            return OutcomeUnknown(f"{name}: the connection to {self.description} broke ({_reason(error)})")
+        if isinstance(error, asyncpg.PostgresError):
+            return DatabaseError(f"{name} failed: {_reason(error)}")
+        return error
+
+    async def upgrade(self, shard_count: int) -> list[str]:
+        check_shard_count(shard_count)
+        for races in range(1, 20):
+            try:
+                return await self._upgrade(shard_count)
+            except _INIT_RACES as error:
+                # Others create the same objects at this moment; "if not exists" does not help against that.
+                if races == 19:
+                    raise DatabaseBusy(f"upgrade: {_reason(error)}") from None
+                await self._clock.sleep(backoff_s(races, first=0.02, most=0.5, spread=self._chance.random()))
+        raise AssertionError("unreachable")
+
+    async def _upgrade(self, shard_count: int) -> list[str]:
+        prefix = namespace(self.dialect, self.installation)
+        connection = await self._connection()
+        try:
+            async with connection.transaction():
+                await connection.execute(f"create schema if not exists {prefix.rstrip('.')}")
+                await connection.execute(
+                    f"create table if not exists {prefix}migrations (number integer primary key, name text not null, "
+                    "checksum text not null, applied_at timestamptz not null default statement_timestamp())"
+                )
+                # One at a time from here on; the others wait, then find everything applied.
+                await connection.execute(f"lock table {prefix}migrations in exclusive mode")
+                return await self._apply(connection, prefix, shard_count)
+        except _INIT_RACES:
+            raise
+        except Exception as error:
+            raise self._failed("upgrade", error) from None
+        finally:
+            await self._put_back(connection, connection.is_closed())
+
+    async def _apply(self, connection: asyncpg.Connection, prefix: str, shard_count: int) -> list[str]:
+        rows = await connection.fetch(f"select number, checksum from {prefix}migrations")  # noqa: S608
+        applied = {row["number"]: row["checksum"] for row in rows}
+        todo = missing(load_migrations(self.dialect, self.installation), applied)
+        for migration in todo:
+            for text in migration.statements:
+                await connection.execute(text)
+            await connection.execute(
+                f"insert into {prefix}migrations (number, name, checksum) values ($1, $2, $3)",  # noqa: S608
+                migration.number,
+                migration.name,
+                migration.checksum,
+            )
+        await connection.execute(
+            f"insert into {prefix}installation (shard_count, schema_version, oldest_library) values ($1, $2, 1) "  # noqa: S608
+            "on conflict (singleton) do update set schema_version = greatest(installation.schema_version, $2)",
+            shard_count,
+            LIBRARY_SCHEMA_VERSION,
+        )
+        await connection.execute(
+            f"insert into {prefix}shard_locks (shard_id) "  # noqa: S608
+            f"select generate_series(0, shard_count - 1) from {prefix}installation on conflict do nothing"
+        )
+        return [f"{migration.number:04}_{migration.name}" for migration in todo]
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        if not self._listen:
+            await anyio.sleep_forever()
+        failures = 0
+        while True:
+            try:
+                await self._listen_once(changed)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+                failures += 1
+            else:
+                failures = 1
+            await self._clock.sleep(backoff_s(failures, first=0.1, most=5, spread=self._chance.random()))
+
+    async def _listen_once(self, changed: Callable[[], None]) -> None:
+        """Listen until the connection ends."""
+        connection = await asyncpg.connect(self._url, **self._how())
+        ended = anyio.Event()
+        connection.add_termination_listener(lambda _: ended.set())
+        try:
+            await connection.add_listener(channel_of(self.installation), lambda *_: changed())
+            changed()  # what was told before we listened
+            await ended.wait()
+        finally:
+            connection.terminate()
+
+
+_UNKNOWN = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.QueryCanceledError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+)
+
+
+async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:
+    statement = ask.statement
+    rows: Sequence[Row] = await connection.fetch(
+        statement.positional, *[ask.parameters[name] for name in statement.parameters]
+    )
+    return rows
+
+
+def _reason(error: BaseException) -> str:
+    """What may be said of a database's error: its kind and code, never its text, which can hold values."""
+    code = getattr(error, "sqlstate", None)
+    if code:
+        return f"{type(error).__name__} {code}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__

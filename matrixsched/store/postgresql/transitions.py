@@ -1,0 +1,438 @@
+"""The protocol on PostgreSQL: each transition is one statement; the text is in sql/postgresql/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from matrixsched.clock import Clock
+from matrixsched.rules.action import (
+    UNGATED,
+    Action,
+    Attempt,
+    Claim,
+    Meta,
+    Outcome,
+    PastAttempt,
+    Spec,
+    State,
+    Status,
+)
+from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
+from matrixsched.store.codec import decode_terms, encode_terms
+from matrixsched.store.statements import load
+from matrixsched.store.transition import Ask, Conversation, Row, transition
+from matrixsched.store.values import (
+    Acquired,
+    ActionFilter,
+    Answer,
+    Change,
+    Claimed,
+    Ended,
+    Extension,
+    Holding,
+    Installation,
+    NewAction,
+    ShardReport,
+    SweepPosition,
+    Swept,
+    Written,
+)
+
+
+def channel_of(installation: str) -> str:
+    """The NOTIFY channel of an installation."""
+    return f"matrixsched_{installation}"
+
+
+class PostgresTransitions:
+    def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
+        """`clock` replaces the database's own; for tests."""
+        self._statements = load("postgresql", installation)
+        self._clock = clock
+        self._channel = channel_of(installation)
+
+    def _ask(self, name: str, **parameters: object) -> Ask:
+        parameters["now"] = None if self._clock is None else self._clock.now()
+        return Ask(self._statements[name], parameters)
+
+    @transition
+    def schedule(
+        self,
+        batch: Sequence[NewAction],
+        request_guid: UUID,
+        *,
+        replace: bool,
+        lock_timeout: timedelta | None,
+        tell: bool,
+    ) -> Conversation[list[Written]]:
+        rows = yield self._ask(
+            "schedule",
+            **_new_actions(batch, request_guid),
+            replace=replace,
+            lock_timeout=None if lock_timeout is None else f"{lock_timeout / timedelta(milliseconds=1):.0f}ms",
+            channel=self._channel if tell else None,
+        )
+        return [_written(row) for row in rows]
+
+    @transition
+    def replace_expected(
+        self, new: NewAction, request_guid: UUID, expected_guid: UUID, *, tell: bool
+    ) -> Conversation[Written | None]:
+        rows = yield self._ask(
+            "replace_expected",
+            shard_id=new.shard,
+            action_id=new.id,
+            action_guid=new.guid,
+            request_guid=new.request_guid or request_guid,
+            expected_guid=expected_guid,
+            handler=new.handler,
+            payload=new.payload,
+            terms=encode_terms(new.terms),
+            lane=new.lane,
+            priority=new.priority,
+            template=new.template,
+            zone=new.zone,
+            expires_at=new.expires_at,
+            at=new.at,
+            delay=new.delay,
+            channel=self._channel if tell else None,
+        )
+        return _written(rows[0]) if rows else None
+
+    @transition
+    def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Conversation[Written | None]:
+        rows = yield self._ask(
+            "reschedule",
+            **_change(change),
+            at=change.at,
+            delay=change.delay,
+            revive=revive,
+            channel=self._channel if tell else None,
+        )
+        return _changed(rows)
+
+    @transition
+    def cancel(self, change: Change) -> Conversation[Written | None]:
+        rows = yield self._ask("cancel", **_change(change))
+        return _changed(rows)
+
+    @transition
+    def find(self, keys: Sequence[tuple[int, str]]) -> Conversation[list[Action]]:
+        rows = yield self._ask("find", shard_ids=[shard for shard, _ in keys], action_ids=[id for _, id in keys])
+        return [_action(row) for row in rows]
+
+    @transition
+    def page(self, wanted: ActionFilter, *, after: tuple[int, str] | None, limit: int) -> Conversation[list[Action]]:
+        after_shard, after_id = after or (-1, "")
+        rows = yield self._ask(
+            "page",
+            after_shard=after_shard,
+            after_id=after_id,
+            state=wanted.state,
+            handler=wanted.handler,
+            template=wanted.template,
+            id_prefix=wanted.id_prefix,
+            due_before=wanted.due_before,
+            limit=limit,
+        )
+        return [_action(row) for row in rows]
+
+    @transition
+    def history(self, shard: int, action_id: str) -> Conversation[list[PastAttempt]]:
+        rows = yield self._ask("history", shard_id=shard, action_id=action_id)
+        return [
+            PastAttempt(
+                guid=row["action_guid"],
+                attempt=row["attempt"],
+                tick=row["tick"],
+                outcome=Outcome(row["outcome"]),
+                error=row["error"],
+                started_at=row["started_at"],
+                ended_at=row["ended_at"],
+            )
+            for row in rows
+        ]
+
+    @transition
+    def installation(self) -> Conversation[Installation]:
+        (row,) = yield self._ask("installation")
+        return Installation(row["shard_count"], row["schema_version"], row["oldest_library"], row["now"])
+
+    @transition
+    def now(self) -> Conversation[datetime]:
+        (row,) = yield self._ask("now")
+        now: datetime = row["now"]
+        return now
+
+    @transition
+    def wake(self) -> Conversation[None]:
+        yield self._ask("wake", channel=self._channel)
+
+    @transition
+    def acquire_shard(
+        self, *, sync_guid: UUID, holder: str, lease: timedelta, lanes: Sequence[str]
+    ) -> Conversation[Acquired]:
+        (row,) = yield self._ask("acquire_shard", sync_guid=sync_guid, holder=holder, lease=lease, lanes=lanes)
+        if row["shard_id"] is None:
+            return Acquired(now=row["now"], shard=None, next_due_at=row["next_due_at"])
+        due = (UNGATED,) if row["due"] else ()
+        return Acquired(now=row["now"], shard=row["shard_id"], incoming=row["incoming"], lanes=(*due, *row["lanes"]))
+
+    @transition
+    def beat_shard(self, shard: int, sync_guid: UUID) -> Conversation[bool]:
+        rows = yield self._ask("beat_shard", shard_id=shard, sync_guid=sync_guid)
+        return bool(rows)
+
+    @transition
+    def release_shard(self, shard: int, sync_guid: UUID) -> Conversation[bool]:
+        rows = yield self._ask("release_shard", shard_id=shard, sync_guid=sync_guid)
+        return bool(rows)
+
+    @transition
+    def claim(
+        self,
+        shard: int,
+        sync_guid: UUID,
+        *,
+        lane: str,
+        handlers: Sequence[str],
+        limit: int,
+        attempt_lease: timedelta,
+    ) -> Conversation[Claimed]:
+        rows = yield self._ask(
+            "claim",
+            shard_id=shard,
+            sync_guid=sync_guid,
+            lane=lane,
+            handlers=handlers,
+            limit=limit,
+            attempt_lease=attempt_lease,
+            suspect_from=INTERRUPTIONS_BEFORE_SUSPICION,
+        )
+        return _claimed(rows, shard, sync_guid)
+
+    @transition
+    def move(
+        self,
+        shard: int,
+        sync_guid: UUID,
+        *,
+        handlers: Sequence[str],
+        move_limit: int,
+        claim_limit: int,
+        attempt_lease: timedelta,
+    ) -> Conversation[Claimed]:
+        rows = yield self._ask(
+            "move",
+            shard_id=shard,
+            sync_guid=sync_guid,
+            handlers=handlers,
+            move_limit=move_limit,
+            claim_limit=claim_limit,
+            attempt_lease=attempt_lease,
+        )
+        return _claimed(rows, shard, sync_guid)
+
+    @transition
+    def claimed_by(
+        self, shard: int, sync_guid: UUID, *, lanes: Sequence[str], attempt_lease: timedelta
+    ) -> Conversation[list[Attempt]]:
+        rows = yield self._ask(
+            "claimed_by", shard_id=shard, sync_guid=sync_guid, lanes=lanes, attempt_lease=attempt_lease
+        )
+        return [_attempt(row, shard, sync_guid) for row in rows]
+
+    @transition
+    def extend(self, held: Sequence[Holding], *, attempt_lease: timedelta) -> Conversation[Mapping[UUID, Extension]]:
+        rows = yield self._ask(
+            "extend",
+            **_claims([holding.claim for holding in held]),
+            longest=[holding.longest for holding in held],
+            attempt_lease=attempt_lease,
+        )
+        return {row["action_guid"]: Extension(row["answer"]) for row in rows}
+
+    @transition
+    def give_back(self, unstarted: Sequence[Attempt]) -> Conversation[int]:
+        rows = yield self._ask(
+            "give_back",
+            **_claims([attempt.claim for attempt in unstarted]),
+            due_at=[attempt.due_at for attempt in unstarted],
+        )
+        return len(rows)
+
+    @transition
+    def record(self, ended: Sequence[Ended], *, history_max: int) -> Conversation[Mapping[UUID, Answer]]:
+        verdicts = [one.verdict for one in ended]
+        rows = yield self._ask(
+            "record",
+            **_claims([one.claim for one in ended]),
+            outcomes=[verdict.outcome for verdict in verdicts],
+            states=[verdict.state for verdict in verdicts],
+            ticks=[verdict.tick for verdict in verdicts],
+            tick_at=[verdict.tick_at for verdict in verdicts],
+            tick_failures=[verdict.tick_failures for verdict in verdicts],
+            next_at=[verdict.next_at for verdict in verdicts],
+            delays=[verdict.delay for verdict in verdicts],
+            errors=[verdict.error for verdict in verdicts],
+            history_max=history_max,
+        )
+        return {row["action_guid"]: Answer(row["answer"]) for row in rows}
+
+    @transition
+    def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:
+        rows = yield self._ask("shards", count_max=count_max)
+        return [
+            ShardReport(
+                shard=row["shard_id"],
+                locked=row["locked"],
+                lock_guid=row["last_lock_guid"],
+                locked_by=row["last_locked_by"],
+                locked_at=row["last_processing_start_at"],
+                heartbeat_at=row["last_heartbeat_at"],
+                heartbeat_age=row["now"] - row["last_heartbeat_at"],
+                incoming=row["incoming"],
+                processing=row["processing"],
+                oldest_due_at=row["oldest_due_at"],
+            )
+            for row in rows
+        ]
+
+    @transition
+    def prune_actions(self, *, keep: timedelta, limit: int) -> Conversation[int]:
+        (row,) = yield self._ask("prune_actions", keep=keep, limit=limit)
+        return int(row["gone"])
+
+    @transition
+    def prune_requests(self, *, keep: timedelta, limit: int) -> Conversation[int]:
+        (row,) = yield self._ask("prune_requests", keep=keep, limit=limit)
+        return int(row["gone"])
+
+    @transition
+    def sweep_dead(self, position: SweepPosition, *, limit: int) -> Conversation[Swept]:
+        (row,) = yield self._ask(
+            "sweep_dead",
+            after_shard=position.shard,
+            after_id=position.action_id,
+            after_guid=position.guid,
+            limit=limit,
+        )
+        if row["looked"] < limit:
+            return Swept(row["gone"], SweepPosition())
+        return Swept(row["gone"], SweepPosition(row["shard_id"], row["action_id"], row["action_guid"]))
+
+
+def _new_actions(batch: Sequence[NewAction], request_guid: UUID) -> dict[str, object]:
+    return {
+        "shard_ids": [new.shard for new in batch],
+        "action_ids": [new.id for new in batch],
+        "action_guids": [new.guid for new in batch],
+        "request_guids": [new.request_guid or request_guid for new in batch],
+        "handlers": [new.handler for new in batch],
+        "payloads": [new.payload for new in batch],
+        "terms": [encode_terms(new.terms) for new in batch],
+        "lanes": [new.lane for new in batch],
+        "priorities": [new.priority for new in batch],
+        "templates": [new.template for new in batch],
+        "zones": [new.zone for new in batch],
+        "expires_at": [new.expires_at for new in batch],
+        "ats": [new.at for new in batch],
+        "delays": [new.delay for new in batch],
+    }
+
+
+def _change(change: Change) -> dict[str, object]:
+    return {
+        "shard_id": change.shard,
+        "action_id": change.id,
+        "action_guid": change.guid,
+        "request_guid": change.request_guid,
+        "expected_guid": change.expected_guid,
+    }
+
+
+def _claims(claims: Sequence[Claim]) -> dict[str, object]:
+    return {
+        "shard_ids": [claim.shard for claim in claims],
+        "action_ids": [claim.action_id for claim in claims],
+        "action_guids": [claim.guid for claim in claims],
+        "attempts": [claim.attempt for claim in claims],
+        "claimed_by": [claim.claimed_by for claim in claims],
+    }
+
+
+def _written(row: Row) -> Written:
+    return Written(row["action_id"], row["action_guid"], created=row["revision"] == 1, running=row["running"])
+
+
+def _changed(rows: Sequence[Row]) -> Written | None:
+    if not rows:
+        return None
+    return Written(rows[0]["action_id"], rows[0]["action_guid"], created=False, running=rows[0]["running"])
+
+
+def _claimed(rows: Sequence[Row], shard: int, sync_guid: UUID) -> Claimed:
+    if rows[0]["action_id"] is None:
+        return Claimed(rows[0]["seen"], [])
+    return Claimed(rows[0]["seen"], [_attempt(row, shard, sync_guid) for row in rows])
+
+
+def _attempt(row: Row, shard: int, sync_guid: UUID) -> Attempt:
+    return Attempt(
+        claim=Claim(shard, row["action_id"], row["action_guid"], row["attempt"], sync_guid),
+        claimed_at=row["claimed_at"],
+        due_at=row["due_at"],
+        handler=row["handler"],
+        payload=row["payload"],
+        terms=decode_terms(row["terms"]),
+        version=row["version"],
+        priority=row["priority"],
+        template=row["template"],
+        zone=row["zone"],
+        expires_at=row["expires_at"],
+        tick=row["tick"],
+        tick_at=row["tick_at"],
+        tick_failures=row["tick_failures"],
+        interruptions=row["interrupted"],
+    )
+
+
+def _action(row: Row) -> Action:
+    return Action(
+        meta=Meta(
+            id=row["action_id"],
+            guid=row["action_guid"],
+            version=row["version"],
+            revision=row["revision"],
+            shard=row["shard_id"],
+            created_at=row["created_at"],
+            updated_at=row["updated_at"],
+        ),
+        spec=Spec(
+            handler=row["handler"],
+            payload=bytes(row["payload"]),
+            terms=decode_terms(row["terms"]),
+            priority=row["priority"],
+            template=row["template"],
+            zone=row["zone"],
+            expires_at=row["expires_at"],
+        ),
+        status=Status(
+            state=State(row["state"]),
+            scheduled_at=row["scheduled_at"],
+            running=row["running"],
+            tick=row["tick"],
+            succeeded=row["succeeded"],
+            failed=row["failed"],
+            interrupted=row["interrupted"] + row["interrupted_uncounted"],
+            missed=row["missed"],
+            consecutive_failures=row["consecutive_failures"],
+            last_outcome=None if row["last_outcome"] is None else Outcome(row["last_outcome"]),
+            last_error=row["last_error"],
+            last_started_at=row["last_started_at"],
+            last_ended_at=row["last_ended_at"],
+            finished_at=row["finished_at"],
+        ),
+    )

@@ -1,0 +1,50 @@
+-- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
+-- served longest ago; a holder that still beats is never robbed. Says what work there is. When there is none it writes
+-- nothing and says when the next row is due.
+-- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
+with chosen as materialized (
+    select l.shard_id
+      from matrixsched.shard_locks l
+     where (not l.locked
+            or l.last_heartbeat_at < {now} - cast(:lease as interval)
+            or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
+       and (exists (select from matrixsched.incoming_queue i where i.shard_id = l.shard_id)
+            or exists (select from matrixsched.processing_queue p
+                        where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
+            or case when exists (select from matrixsched.processing_queue p
+                                  where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
+                    then exists (select from matrixsched.processing_queue p
+                                  where p.shard_id = l.shard_id and p.lane = any (cast(:lanes as text[]))
+                                    and p.scheduled_at <= {now})
+                    else false end)
+     order by l.last_processing_start_at, l.shard_id
+     limit 1
+       for update of l skip locked
+),
+taken as (
+    update matrixsched.shard_locks l
+       set locked = true, last_lock_guid = cast(:sync_guid as uuid), last_locked_by = cast(:holder as text),
+           last_processing_start_at = {now}, last_heartbeat_at = {now}
+      from chosen c
+     where l.shard_id = c.shard_id
+    returning l.shard_id
+)
+select {now} as now, t.shard_id,
+       exists (select from matrixsched.incoming_queue i where i.shard_id = t.shard_id) as incoming,
+       exists (select from matrixsched.processing_queue p
+                where p.shard_id = t.shard_id and p.lane = '' and p.scheduled_at <= {now}) as due,
+       case when exists (select from matrixsched.processing_queue p
+                          where p.shard_id = t.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
+            then array(select s.lane from unnest(cast(:lanes as text[])) as s (lane)
+                        where exists (select from matrixsched.processing_queue p
+                                       where p.shard_id = t.shard_id and p.lane = s.lane and p.scheduled_at <= {now}))
+            else '{}' end as lanes,
+       case when t.shard_id is null then (
+           select min(n.scheduled_at)
+             from matrixsched.shard_locks l
+            cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
+                                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
+                                 order by p.scheduled_at limit 1) n
+       ) end as next_due_at
+  from (select) as always
+  left join taken t on true;

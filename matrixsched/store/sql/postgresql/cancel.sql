@@ -1,0 +1,28 @@
+-- cancel (postgresql). Promise: a live action is finished as cancelled, once per request; its queue rows are dead from
+-- here on, so none of them starts again.
+with request as (
+    insert into matrixsched.requests (request_guid, created_at)
+    values (cast(:request_guid as uuid), {now})
+    on conflict do nothing
+    returning request_guid
+),
+written as (
+    update matrixsched.scheduled_actions s
+       set action_guid = cast(:action_guid as uuid),
+           version = greatest(s.version + 1, cast(extract(epoch from {now}) * 1000000 as bigint)),
+           revision = s.revision + 1,
+           state = 'cancelled', finished_at = {now}, updated_at = {now},
+           interrupted = s.interrupted + coalesce(
+               (select p.interrupted from matrixsched.processing_queue p
+                 where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid), 0)
+     where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
+       and s.state = 'live'
+       and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
+       and exists (select from request)
+    returning s.shard_id, s.action_id, s.action_guid
+)
+select w.action_id, w.action_guid,
+       exists (select from matrixsched.processing_queue p
+                where p.shard_id = w.shard_id and p.action_id = w.action_id
+                  and p.claimed_by is not null and p.scheduled_at > {now}) as running
+  from written w;

@@ -1,0 +1,97 @@
+-- claim (postgresql). Promise: before a handler is called, its row is rescheduled to the end of the attempt's lease; so a
+-- crash needs no cleaning up. Writes only for the holder of the shard (fence); never waits.
+--   dead     the action has another guid or is finished                → deleted
+--   blocked  another version of the action is being run                → due when that attempt's lease ends
+--   busy     as blocked, but that attempt's row is being written now   → left as it is
+--   foreign  its handler is not known here                             → parked for workers that know it
+--   suspect  interrupted twice or more                                 → to the suspects' lane
+--   claimed  all others: attempt + 1, returned with the action
+-- A row whose claimed_by is still set when it is due was interrupted. One row comes back even if nothing was claimed.
+with fence as materialized (
+    select l.shard_id
+      from matrixsched.shard_locks l
+     where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
+       -- Looking for work here costs nothing; a row lock taken in vain costs a flush of the WAL.
+       and exists (select from matrixsched.processing_queue q
+                    where q.shard_id = cast(:shard_id as integer) and q.lane = cast(:lane as text)
+                      and q.scheduled_at <= {now})
+       /* pause point: claim_fence */
+       for key share skip locked
+),
+due as materialized (
+    select p.shard_id, p.action_id, p.action_guid, p.attempt, p.scheduled_at as due_at, p.claimed_by, p.claimed_at,
+           p.interrupted + cast(p.claimed_by is not null as integer) as interrupted
+      from matrixsched.processing_queue p
+     where p.shard_id = cast(:shard_id as integer) and p.lane = cast(:lane as text) and p.scheduled_at <= {now}
+       and exists (select from fence)
+     order by p.scheduled_at
+     limit cast(:limit as integer)
+       for update skip locked
+),
+running as materialized ( -- other versions of these actions under way; locked, so that none ends unseen meanwhile
+    select s.action_id, s.scheduled_at
+      from due d
+      join matrixsched.processing_queue s
+        on s.shard_id = d.shard_id and s.action_id = d.action_id and s.action_guid <> d.action_guid
+     where s.claimed_by is not null and s.scheduled_at > {now}
+       for share of s skip locked
+),
+judged as materialized (
+    select d.*, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.expires_at, a.tick,
+           a.tick_at, a.tick_failures, r.scheduled_at as blocked_until,
+           case when a.action_guid is null then 'dead'
+                when r.scheduled_at is not null then 'blocked'
+                when exists (select from matrixsched.processing_queue s
+                              where s.shard_id = d.shard_id and s.action_id = d.action_id
+                                and s.action_guid <> d.action_guid and s.claimed_by is not null
+                                and s.scheduled_at > {now}) then 'busy'
+                when a.handler <> all (cast(:handlers as text[])) then 'foreign'
+                when d.interrupted >= cast(:suspect_from as integer) and cast(:lane as text) not like 'handler!%'
+                    then 'suspect'
+                else 'claimed' end as verdict
+      from due d
+      left join matrixsched.scheduled_actions a
+        on a.shard_id = d.shard_id and a.action_id = d.action_id and a.action_guid = d.action_guid and a.state = 'live'
+      left join (select action_id, max(scheduled_at) as scheduled_at from running group by action_id) r
+        on r.action_id = d.action_id
+),
+dropped as (
+    delete from matrixsched.processing_queue p
+     using judged j
+     where j.verdict = 'dead'
+       and p.shard_id = cast(:shard_id as integer) and p.action_id = j.action_id and p.action_guid = j.action_guid
+),
+remembered as (
+    insert into matrixsched.attempt_history
+           (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
+    select shard_id, action_id, action_guid, attempt, coalesce(tick, 0),
+           case verdict when 'dead' then 'superseded' else 'interrupted' end, 'its worker did not report back',
+           claimed_by, claimed_at, {now}
+      from judged
+     where claimed_by is not null and verdict <> 'busy'
+    on conflict do nothing
+),
+settled as (
+    update matrixsched.processing_queue p
+       set scheduled_at = case j.verdict when 'claimed' then {now} + cast(:attempt_lease as interval)
+                                         when 'blocked' then j.blocked_until
+                                         else p.scheduled_at end,
+           lane = case j.verdict when 'foreign' then 'handler:' || j.handler
+                                 when 'suspect' then 'handler!' || j.handler
+                                 else p.lane end,
+           attempt = p.attempt + cast(j.verdict = 'claimed' as integer),
+           interrupted = j.interrupted,
+           claimed_by = case j.verdict when 'claimed' then cast(:sync_guid as uuid) end,
+           claimed_at = case j.verdict when 'claimed' then {now} else p.claimed_at end,
+           rescheduled_by = cast(:sync_guid as uuid),
+           rescheduled_at = {now}
+      from judged j
+     where j.verdict in ('claimed', 'blocked', 'foreign', 'suspect')
+       and p.shard_id = cast(:shard_id as integer) and p.action_id = j.action_id and p.action_guid = j.action_guid
+    returning p.action_guid, p.attempt, p.claimed_at
+)
+select (select count(*) from due) as seen, {now} as now,
+       j.action_id, j.action_guid, s.attempt, s.claimed_at, j.due_at, j.version, j.handler, j.payload, j.terms,
+       j.priority, j.template, j.zone, j.expires_at, j.tick, j.tick_at, j.tick_failures, j.interrupted
+  from (select) as always
+  left join (judged j join settled s on s.action_guid = j.action_guid) on j.verdict = 'claimed';

@@ -1,0 +1,34 @@
+-- extend (postgresql). Promise: prolongs the leases of attempts that are still held exactly as named, never past an
+-- attempt's own end; never waits. Answers for each: extended, busy (its row is being written: ask again), lost.
+with held as materialized (
+    select * from unnest(
+        cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
+        cast(:attempts as integer[]), cast(:claimed_by as uuid[]), cast(:longest as interval[])
+    ) as h (shard_id, action_id, action_guid, attempt, claimed_by, longest)
+),
+found as materialized (
+    select h.action_guid, p.ctid is not null as present
+      from held h
+      left join matrixsched.processing_queue p
+        on p.shard_id = h.shard_id and p.action_id = h.action_id and p.action_guid = h.action_guid
+       and p.attempt = h.attempt and p.claimed_by = h.claimed_by
+),
+mine as materialized (
+    select p.shard_id, p.action_id, p.action_guid, h.longest
+      from held h
+      join matrixsched.processing_queue p
+        on p.shard_id = h.shard_id and p.action_id = h.action_id and p.action_guid = h.action_guid
+       and p.attempt = h.attempt and p.claimed_by = h.claimed_by
+       for update of p skip locked
+),
+extended as (
+    update matrixsched.processing_queue p
+       set scheduled_at = least({now} + cast(:attempt_lease as interval), p.claimed_at + m.longest)
+      from mine m
+     where p.shard_id = m.shard_id and p.action_id = m.action_id and p.action_guid = m.action_guid
+    returning p.action_guid
+)
+select f.action_guid,
+       case when e.action_guid is not null then 'extended' when f.present then 'busy' else 'lost' end as answer
+  from found f
+  left join extended e on e.action_guid = f.action_guid;

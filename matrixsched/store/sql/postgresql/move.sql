@@ -1,0 +1,81 @@
+-- move (postgresql). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands
+-- for it. Rows that are due in the ungated lane and may run here are claimed in passing, at most :claim_limit of them, as
+-- `claim` would. Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
+with fence as materialized (
+    select l.shard_id
+      from matrixsched.shard_locks l
+     where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
+       and exists (select from matrixsched.incoming_queue q where q.shard_id = cast(:shard_id as integer))
+       /* pause point: move_fence */
+       for key share skip locked
+),
+taken as materialized ( -- locked: a late twin of this very statement must not take them again
+    select i.shard_id, i.created_at, i.action_id, i.action_guid, i.lane, i.scheduled_at, i.expires_at
+      from matrixsched.incoming_queue i
+     where i.shard_id = cast(:shard_id as integer) and exists (select from fence)
+     order by i.created_at
+     limit cast(:move_limit as integer)
+       for update skip locked
+),
+gone as (
+    delete from matrixsched.incoming_queue i
+     using taken t
+     where i.shard_id = cast(:shard_id as integer) and i.created_at = t.created_at
+       and i.action_id = t.action_id and i.action_guid = t.action_guid
+),
+running as materialized (
+    select s.action_id, s.scheduled_at
+      from taken t
+      join matrixsched.processing_queue s
+        on s.shard_id = t.shard_id and s.action_id = t.action_id and s.action_guid <> t.action_guid
+     where s.claimed_by is not null and s.scheduled_at > {now} and t.scheduled_at <= {now}
+       for share of s skip locked
+),
+judged as materialized (
+    select t.*, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at,
+           a.tick_failures, r.scheduled_at as blocked_until,
+           case when a.action_guid is null then 'dead'
+                when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
+                when r.scheduled_at is not null then 'blocked'
+                when exists (select from matrixsched.processing_queue s
+                              where s.shard_id = t.shard_id and s.action_id = t.action_id
+                                and s.action_guid <> t.action_guid and s.claimed_by is not null
+                                and s.scheduled_at > {now}) then 'busy'
+                when a.handler <> all (cast(:handlers as text[])) then 'foreign'
+                else 'claimable' end as verdict
+      from taken t
+      left join matrixsched.scheduled_actions a
+        on a.shard_id = t.shard_id and a.action_id = t.action_id and a.action_guid = t.action_guid and a.state = 'live'
+      left join (select action_id, max(scheduled_at) as scheduled_at from running group by action_id) r
+        on r.action_id = t.action_id
+),
+ranked as materialized (
+    select j.*, j.verdict = 'claimable'
+                and row_number() over (partition by j.verdict order by j.scheduled_at) <= cast(:claim_limit as integer)
+                as claimed
+      from judged j
+     where j.verdict <> 'dead'
+),
+moved as (
+    insert into matrixsched.processing_queue
+           (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, claimed_by,
+            claimed_at, added_at, moved_by, moved_at, rescheduled_by, rescheduled_at)
+    select shard_id, action_id, action_guid,
+           case verdict when 'foreign' then 'handler:' || handler else lane end,
+           case when claimed then {now} + cast(:attempt_lease as interval)
+                when verdict = 'blocked' then blocked_until
+                else scheduled_at end,
+           expires_at, cast(claimed as integer), 0,
+           case when claimed then cast(:sync_guid as uuid) end, case when claimed then {now} end,
+           created_at, cast(:sync_guid as uuid), {now},
+           case when claimed then cast(:sync_guid as uuid) end, case when claimed then {now} end
+      from ranked
+    on conflict (shard_id, action_id, action_guid) do nothing
+    returning action_guid
+)
+select (select count(*) from taken) as seen, {now} as now,
+       r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
+       r.payload, r.terms, r.priority, r.template, r.zone, r.expires_at, r.tick, r.tick_at, r.tick_failures,
+       0 as interrupted
+  from (select) as always
+  left join (ranked r join moved m on m.action_guid = r.action_guid) on r.claimed;

@@ -1,0 +1,2 @@
+-- now (postgresql). Promise: the database's time.
+select {now} as now;

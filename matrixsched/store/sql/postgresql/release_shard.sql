@@ -1,0 +1,5 @@
+-- release_shard (postgresql). Promise: frees a lock only while it is still held under this guid; no row = lost before.
+update matrixsched.shard_locks
+   set locked = false
+ where shard_id = cast(:shard_id as integer) and last_lock_guid = cast(:sync_guid as uuid) and locked
+returning shard_id;

@@ -1,0 +1,39 @@
+-- replace_expected (postgresql). Promise: as schedule, but only over an action that is still at the guid the caller read.
+with request as (
+    insert into matrixsched.requests (request_guid, created_at)
+    values (cast(:request_guid as uuid), {now})
+    on conflict do nothing
+    returning request_guid
+),
+written as (
+    update matrixsched.scheduled_actions s
+       set action_guid = cast(:action_guid as uuid),
+           version = greatest(s.version + 1, cast(extract(epoch from {now}) * 1000000 as bigint)),
+           revision = s.revision + 1, handler = cast(:handler as text), payload = cast(:payload as bytea),
+           terms = cast(:terms as text), lane = cast(:lane as text), priority = cast(:priority as integer),
+           template = cast(:template as text), zone = cast(:zone as text),
+           expires_at = cast(:expires_at as timestamptz), state = 'live',
+           scheduled_at = coalesce(cast(:at as timestamptz), {now} + cast(:delay as interval)), tick = 0,
+           tick_at = coalesce(cast(:at as timestamptz), {now} + cast(:delay as interval)), tick_failures = 0,
+           succeeded = 0, failed = 0, interrupted = 0, missed = 0, consecutive_failures = 0, last_outcome = null,
+           last_error = null, last_started_at = null, last_ended_at = null, created_at = {now}, updated_at = {now},
+           finished_at = null
+     where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
+       and s.action_guid = cast(:expected_guid as uuid)
+       and exists (select from request)
+    returning s.shard_id, s.action_id, s.action_guid, s.revision, s.scheduled_at, s.lane, s.expires_at
+),
+queued as (
+    insert into matrixsched.incoming_queue
+           (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
+    select shard_id, {now}, action_id, action_guid, scheduled_at, lane, expires_at from written
+),
+told as (
+    select pg_notify(cast(:channel as text), '')
+     where cast(:channel as text) is not null and exists (select from written)
+)
+select w.action_id, w.action_guid, w.revision, (select count(*) from told) as told,
+       exists (select from matrixsched.processing_queue p
+                where p.shard_id = w.shard_id and p.action_id = w.action_id
+                  and p.claimed_by is not null and p.scheduled_at > {now}) as running
+  from written w;

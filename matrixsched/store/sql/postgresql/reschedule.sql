@@ -1,0 +1,43 @@
+-- reschedule (postgresql). Promise: a new guid and a new next time for a live action (with :revive also for a finished
+-- one), once per request; spec and counters stay. Interruptions counted in the queue row are taken over, for that row
+-- is dead from here on.
+with request as (
+    insert into matrixsched.requests (request_guid, created_at)
+    values (cast(:request_guid as uuid), {now})
+    on conflict do nothing
+    returning request_guid
+),
+written as (
+    update matrixsched.scheduled_actions s
+       set action_guid = cast(:action_guid as uuid),
+           version = greatest(s.version + 1, cast(extract(epoch from {now}) * 1000000 as bigint)),
+           revision = s.revision + 1,
+           state = 'live', finished_at = null,
+           tick_failures = case when s.state = 'live' then s.tick_failures else 0 end,
+           expires_at = case when s.state = 'live' then s.expires_at end,
+           interrupted = s.interrupted + coalesce(
+               (select p.interrupted from matrixsched.processing_queue p
+                 where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid), 0),
+           scheduled_at = coalesce(cast(:at as timestamptz), {now} + cast(:delay as interval)),
+           tick_at = coalesce(cast(:at as timestamptz), {now} + cast(:delay as interval)),
+           updated_at = {now}
+     where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
+       and (s.state = 'live' or cast(:revive as boolean))
+       and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
+       and exists (select from request)
+    returning s.shard_id, s.action_id, s.action_guid, s.scheduled_at, s.lane, s.expires_at
+),
+queued as (
+    insert into matrixsched.incoming_queue
+           (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
+    select shard_id, {now}, action_id, action_guid, scheduled_at, lane, expires_at from written
+),
+told as (
+    select pg_notify(cast(:channel as text), '')
+     where cast(:channel as text) is not null and exists (select from written)
+)
+select w.action_id, w.action_guid, (select count(*) from told) as told,
+       exists (select from matrixsched.processing_queue p
+                where p.shard_id = w.shard_id and p.action_id = w.action_id
+                  and p.claimed_by is not null and p.scheduled_at > {now}) as running
+  from written w;

@@ -1,0 +1,32 @@
+-- sweep_dead (postgresql). Promise: of the next :limit processing rows in key order, deletes those whose action has another
+-- guid or is finished, except attempts under way. Row and action are judged in one snapshot, and a guid never comes back,
+-- so dead is dead. Without this, rows of a far-future action that is moved often would stay for years.
+with looked as materialized (
+    select shard_id, action_id, action_guid
+      from matrixsched.processing_queue
+     where (shard_id, action_id, action_guid)
+           > (cast(:after_shard as integer), cast(:after_id as text), cast(:after_guid as uuid))
+     order by shard_id, action_id, action_guid
+     limit cast(:limit as integer)
+),
+dead as materialized (
+    select p.shard_id, p.action_id, p.action_guid
+      from looked k
+      join matrixsched.processing_queue p
+        on p.shard_id = k.shard_id and p.action_id = k.action_id and p.action_guid = k.action_guid
+     where (p.claimed_by is null or p.scheduled_at <= {now})
+       and not exists (select from matrixsched.scheduled_actions a
+                        where a.shard_id = p.shard_id and a.action_id = p.action_id
+                          and a.action_guid = p.action_guid and a.state = 'live')
+       for update of p skip locked
+),
+gone as (
+    delete from matrixsched.processing_queue p
+     using dead d
+     where p.shard_id = d.shard_id and p.action_id = d.action_id and p.action_guid = d.action_guid
+    returning 1
+)
+select (select count(*) from looked) as looked, (select count(*) from gone) as gone,
+       l.shard_id, l.action_id, l.action_guid
+  from (select) as always
+  left join (select * from looked order by shard_id desc, action_id desc, action_guid desc limit 1) l on true;

@@ -1,0 +1,62 @@
+-- claim (sqlite). Promise: before a handler is called, its row is rescheduled to the end of the attempt's lease; so a
+-- crash needs no cleaning up. Writes only for the holder of the shard (fence).
+--   dead     the action has another guid or is finished                → deleted
+--   blocked  another version of the action is being run                → due when that attempt's lease ends
+--   foreign  its handler is not known here                             → parked for workers that know it
+--   suspect  interrupted twice or more                                 → to the suspects' lane
+--   claimed  all others: attempt + 1, returned with the action
+-- A row whose claimed_by is still set when it is due was interrupted.
+-- Differs from postgresql/claim.sql: `judge` reads, the others write what it said by exact key; all in one write
+-- transaction, so nothing can be busy and no row needs a lock.
+
+-- name: judge
+with due as materialized (
+    select p.shard_id, p.action_id, p.action_guid, p.attempt, p.scheduled_at as due_at, p.claimed_by, p.claimed_at,
+           p.interrupted + (p.claimed_by is not null) as interrupted,
+           (select max(s.scheduled_at) from matrixsched_processing_queue s
+             where s.shard_id = p.shard_id and s.action_id = p.action_id and s.action_guid <> p.action_guid
+               and s.claimed_by is not null and s.scheduled_at > {now}) as blocked_until
+      from matrixsched_processing_queue p
+     where p.shard_id = :shard_id and p.lane = :lane and p.scheduled_at <= {now}
+       and exists (select 1 from matrixsched_shard_locks l
+                    where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked)
+     order by p.scheduled_at
+     limit :limit
+)
+select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_at, d.interrupted, d.blocked_until,
+       a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.expires_at, a.tick, a.tick_at,
+       a.tick_failures,
+       case when a.action_guid is null then 'dead'
+            when d.blocked_until is not null then 'blocked'
+            when a.handler not in (select value from json_each(:handlers)) then 'foreign'
+            when d.interrupted >= :suspect_from and :lane not like 'handler!%' then 'suspect'
+            else 'claimed' end as verdict
+  from due d
+  left join matrixsched_scheduled_actions a
+    on a.shard_id = d.shard_id and a.action_id = d.action_id and a.action_guid = d.action_guid and a.state = 'live';
+
+-- name: drop
+delete from matrixsched_processing_queue
+ where (shard_id, action_id, action_guid) in (select :shard_id, value ->> 0, value ->> 1 from json_each(:dead));
+
+-- name: remember
+insert into matrixsched_attempt_history
+       (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
+select :shard_id, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'its worker did not report back',
+       value ->> 5, value ->> 6, {now}
+  from json_each(:interrupted)
+ where true
+on conflict do nothing;
+
+-- name: settle
+update matrixsched_processing_queue as p
+   set scheduled_at = j.value ->> 2,
+       lane = j.value ->> 3,
+       interrupted = j.value ->> 4,
+       attempt = p.attempt + (j.value ->> 5),
+       claimed_by = iif(j.value ->> 5, :sync_guid, null),
+       claimed_at = iif(j.value ->> 5, {now}, p.claimed_at),
+       rescheduled_by = :sync_guid,
+       rescheduled_at = {now}
+  from json_each(:settled) as j
+ where p.shard_id = :shard_id and p.action_id = j.value ->> 0 and p.action_guid = j.value ->> 1;

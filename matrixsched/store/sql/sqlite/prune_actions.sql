@@ -1,0 +1,17 @@
+-- prune_actions (sqlite). Promise: deletes only actions that are finished and old, with their history.
+-- Differs from postgresql/prune_actions.sql: choosing and deleting are one write transaction, so that no row needs a lock.
+
+-- name: choose
+select shard_id, action_id, action_guid
+  from matrixsched_scheduled_actions
+ where finished_at < {now} - :keep
+ order by finished_at
+ limit :limit;
+
+-- name: history
+delete from matrixsched_attempt_history
+ where (shard_id, action_id) in (select value ->> 0, value ->> 1 from json_each(:old));
+
+-- name: actions
+delete from matrixsched_scheduled_actions
+ where (shard_id, action_id) in (select value ->> 0, value ->> 1 from json_each(:old));

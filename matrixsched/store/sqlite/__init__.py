@@ -1,0 +1,1 @@
+"""SQLite: a few statements per transition, in one function in one thread."""

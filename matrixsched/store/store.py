@@ -1,0 +1,59 @@
+"""The store: one installation in one database. It runs transitions and watches for news, nothing else.
+
+Every commit of the product goes through `Store.run`: faults are injected there, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from matrixsched.store.statements import Dialect
+from matrixsched.store.transition import Transition
+from matrixsched.store.transitions import Transitions
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def installation(self) -> str: ...
+
+    @property
+    def transitions(self) -> Transitions: ...
+
+    @property
+    def description(self) -> str:
+        """The database in words, without secrets."""
+        ...
+
+    async def open(self) -> None:
+        """Connect. DatabaseUnavailable if that fails."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def run(self, transition: Transition[T]) -> T:
+        """Carry out a transition in a transaction of our own.
+
+        DatabaseUnavailable, DatabaseBusy: nothing was done. OutcomeUnknown: it may have been done.
+        """
+        ...
+
+    async def upgrade(self, shard_count: int) -> list[str]:
+        """Create the installation or bring it to the newest schema; safe when many do so at once.
+
+        Answers with the names of the migrations applied now. An installation that exists keeps its number of shards.
+        """
+        ...
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed` soon after others changed something; runs until cancelled, reconnects by itself."""
+        ...
+
+    def sibling(self) -> Store:
+        """A second store of the same installation with connections of its own, for another thread."""
+        ...

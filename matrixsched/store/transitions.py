@@ -1,0 +1,143 @@
+"""The protocol: every change of state, by name. One implementation for each database, the same promises.
+
+What each statement locks, in which order and on which comparison it writes: schema/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+from matrixsched.rules.action import Action, Attempt, PastAttempt
+from matrixsched.store.transition import Transition
+from matrixsched.store.values import (
+    Acquired,
+    ActionFilter,
+    Answer,
+    Change,
+    Claimed,
+    Ended,
+    Extension,
+    Holding,
+    Installation,
+    NewAction,
+    ShardReport,
+    SweepPosition,
+    Swept,
+    Written,
+)
+
+
+class Transitions(Protocol):
+    # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
+
+    def schedule(
+        self,
+        batch: Sequence[NewAction],
+        request_guid: UUID,
+        *,
+        replace: bool,
+        lock_timeout: timedelta | None,
+        tell: bool,
+    ) -> Transition[list[Written]]:
+        """Write actions, sorted by (shard, id), each request once; without `replace` those that exist stay.
+
+        Answers with the written ones.
+        """
+        ...
+
+    def replace_expected(
+        self, new: NewAction, request_guid: UUID, expected_guid: UUID, *, tell: bool
+    ) -> Transition[Written | None]:
+        """Write an action over the version that was read; None if it is another one by now (or sent before)."""
+        ...
+
+    def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Transition[Written | None]:
+        """Move the next run; with `revive` also of a finished action."""
+        ...
+
+    def cancel(self, change: Change) -> Transition[Written | None]:
+        """Finish a live action as cancelled."""
+        ...
+
+    def find(self, keys: Sequence[tuple[int, str]]) -> Transition[list[Action]]:
+        """The actions of these (shard, id)."""
+        ...
+
+    def page(self, wanted: ActionFilter, *, after: tuple[int, str] | None, limit: int) -> Transition[list[Action]]:
+        """A page of actions in key order (shard, id) after a given one."""
+        ...
+
+    def history(self, shard: int, action_id: str) -> Transition[list[PastAttempt]]: ...
+
+    def installation(self) -> Transition[Installation]: ...
+
+    def now(self) -> Transition[datetime]:
+        """The database's time."""
+        ...
+
+    def wake(self) -> Transition[None]:
+        """Let workers look for work at once, where the database can tell them."""
+        ...
+
+    # The worker: a shard is held for the move and the claim only.
+
+    def acquire_shard(
+        self, *, sync_guid: UUID, holder: str, lease: timedelta, lanes: Sequence[str]
+    ) -> Transition[Acquired]: ...
+
+    def beat_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
+
+    def release_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
+
+    def claim(
+        self,
+        shard: int,
+        sync_guid: UUID,
+        *,
+        lane: str,
+        handlers: Sequence[str],
+        limit: int,
+        attempt_lease: timedelta,
+    ) -> Transition[Claimed]:
+        """Reschedule due rows to the end of a lease and hand them out; settle those that cannot run here."""
+        ...
+
+    def move(
+        self,
+        shard: int,
+        sync_guid: UUID,
+        *,
+        handlers: Sequence[str],
+        move_limit: int,
+        claim_limit: int,
+        attempt_lease: timedelta,
+    ) -> Transition[Claimed]:
+        """Carry rows from incoming to processing; hand out those that are due."""
+        ...
+
+    def claimed_by(
+        self, shard: int, sync_guid: UUID, *, lanes: Sequence[str], attempt_lease: timedelta
+    ) -> Transition[list[Attempt]]:
+        """What a sync iteration holds, asked after the answer to a claim was lost."""
+        ...
+
+    # The attempt: written only by whoever the row says holds it.
+
+    def extend(self, held: Sequence[Holding], *, attempt_lease: timedelta) -> Transition[Mapping[UUID, Extension]]: ...
+
+    def give_back(self, unstarted: Sequence[Attempt]) -> Transition[int]: ...
+
+    def record(self, ended: Sequence[Ended], *, history_max: int) -> Transition[Mapping[UUID, Answer]]: ...
+
+    # Hygiene and operators.
+
+    def shards(self, *, count_max: int) -> Transition[list[ShardReport]]: ...
+
+    def prune_actions(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
+
+    def prune_requests(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
+
+    def sweep_dead(self, position: SweepPosition, *, limit: int) -> Transition[Swept]: ...

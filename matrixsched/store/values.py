@@ -1,0 +1,162 @@
+"""What goes into the transitions and what comes out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from matrixsched.rules.action import Attempt, Claim, State, Terms
+from matrixsched.rules.outcome import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The facts fixed at `init`."""
+
+    shard_count: int
+    schema_version: int
+    oldest_library: int
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAction:
+    """An action to be written; it begins at `at`, or after `delay` by the database's clock.
+
+    `request_guid` is set where the caller named the request; otherwise the statement's own counts.
+    """
+
+    shard: int
+    id: str
+    guid: UUID
+    request_guid: UUID | None
+    handler: str
+    payload: bytes
+    terms: Terms
+    lane: str
+    priority: int
+    template: str | None
+    zone: str | None
+    expires_at: datetime | None
+    at: datetime | None
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change to an action that exists."""
+
+    shard: int
+    id: str
+    guid: UUID
+    request_guid: UUID
+    expected_guid: UUID | None
+    at: datetime | None = None
+    delay: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An action that was written."""
+
+    id: str
+    guid: UUID
+    created: bool
+    running: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionFilter:
+    """Which actions to list; what is None does not matter."""
+
+    state: State | None = None
+    handler: str | None = None
+    template: str | None = None
+    id_prefix: str | None = None
+    due_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquired:
+    """The answer to asking for a shard; `shard` is None when nothing free has work."""
+
+    now: datetime
+    shard: int | None
+    incoming: bool = False
+    lanes: tuple[str, ...] = ()
+    """Lanes with rows that are due."""
+    next_due_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Attempts that are now ours, out of `seen` rows looked at."""
+
+    seen: int
+    attempts: Sequence[Attempt]
+
+
+class Extension(StrEnum):
+    EXTENDED = "extended"
+    BUSY = "busy"
+    LOST = "lost"
+
+
+class Answer(StrEnum):
+    """What became of an outcome that was sent to be recorded."""
+
+    RECORDED = "recorded"
+    SUPERSEDED = "superseded"
+    LOST = "lost"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An attempt under way whose lease is to be prolonged, at most until `longest` after its claim."""
+
+    claim: Claim
+    longest: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that ended, and what is to be recorded of it."""
+
+    claim: Claim
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """A shard lock and its queues, for operators."""
+
+    shard: int
+    locked: bool
+    lock_guid: UUID
+    locked_by: str | None
+    locked_at: datetime
+    heartbeat_at: datetime
+    heartbeat_age: timedelta
+    incoming: int
+    processing: int
+    oldest_due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPosition:
+    """How far the sweeper has come in a round through the processing queue."""
+
+    shard: int = -1
+    action_id: str = ""
+    guid: UUID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    gone: int
+    position: SweepPosition
+    """Where to go on; the beginning when the round is complete."""

@@ -1,0 +1,257 @@
+"""The same calls from synchronous code.
+
+Calls in a transaction of our own go to an event loop in a background thread, where they are coalesced like any others.
+Calls with `connection` run on the caller's own connection, in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from uuid import UUID
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
+from matrixsched.handlers import Handler
+from matrixsched.rules.action import Action, State
+from matrixsched.rules.names import SHARDS_DEFAULT
+from matrixsched.rules.retry import Retry
+from matrixsched.rules.schedule import Repeat
+from matrixsched.scheduler import Scheduler, batches
+from matrixsched.store.callers import SyncCaller, run_in_sync
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Transition
+from matrixsched.store.values import ActionFilter
+
+if TYPE_CHECKING:
+    from matrixsched.app import App
+
+T = TypeVar("T")
+
+
+class SyncApp:
+    """`app.sync`: connects at the first call; close it, use it as a context manager, or let the process end."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._opening = threading.Lock()
+        self._life: ExitStack | None = None
+        self._portal: BlockingPortal | None = None
+        self._store: Store | None = None
+        self._scheduler: Scheduler | None = None
+        # For callers' own transactions: conversations only, nothing of it is ever awaited.
+        self._composer: Scheduler | None = None
+
+    def __enter__(self) -> Self:
+        self._connected()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._opening:
+            life, self._life = self._life, None
+            if life is not None:
+                atexit.unregister(self.close)
+                life.close()
+
+    def init(self, *, shards: int = SHARDS_DEFAULT) -> list[str]:
+        """As App.init."""
+        with start_blocking_portal() as portal:
+            return portal.call(lambda: self._app.init(shards=shards))
+
+    def schedule(
+        self,
+        handler: Handler[..., Any] | str,
+        payload: object = None,
+        *,
+        id: str | None = None,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        repeat: Repeat | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        start_within: timedelta | None = None,
+        expires_at: datetime | None = None,
+        priority: int = 0,
+        exists: Exists = "replace",
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: SyncCaller | None = None,
+    ) -> Scheduled:
+        """As App.schedule; `connection` is a synchronous Connection or Session."""
+        call = Call(
+            handler=handler,
+            payload=payload,
+            id=id,
+            at=at,
+            delay=delay,
+            repeat=repeat,
+            retry=retry,
+            timeout=timeout,
+            start_within=start_within,
+            expires_at=expires_at,
+            priority=priority,
+            request_id=request_id,
+        )
+        if connection is None:
+            return self._await(
+                lambda scheduler: scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=None)
+            )
+        if expected_guid is not None:
+            return self._inside(connection, lambda scheduler: scheduler.replacing(call, expected_guid))
+        (scheduled,) = self._inside(connection, lambda scheduler: scheduler.scheduling([call], exists))
+        return scheduled
+
+    def schedule_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        exists: Exists = "replace",
+        connection: SyncCaller | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> ScheduledMany:
+        """As App.schedule_many. The calls are drawn in this thread."""
+        total = created = changed = 0
+        for batch in batches(calls, self._app.policy.batch_max):
+            if connection is None:
+                many = self._await(
+                    lambda scheduler, batch=batch: scheduler.schedule_many(  # type: ignore[misc]
+                        batch, exists=exists, connection=None, progress=None
+                    )
+                )
+                created, changed = created + many.created, changed + many.created + many.replaced
+            else:
+                scheduled = self._inside(
+                    connection,
+                    lambda scheduler, batch=batch: scheduler.scheduling(batch, exists),  # type: ignore[misc]
+                )
+                created += sum(one.created for one in scheduled)
+                changed += sum(one.changed for one in scheduled)
+            total += len(batch)
+            if progress is not None:
+                progress(total)
+        return ScheduledMany(total, created, changed - created, total - changed)
+
+    def reschedule(
+        self,
+        id: str,
+        *,
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: SyncCaller | None = None,
+    ) -> Scheduled:
+        """As App.reschedule."""
+        return self._change(
+            connection,
+            lambda scheduler: scheduler.rescheduling(
+                id, at=at, delay=delay, expected_guid=expected_guid, request_id=request_id
+            ),
+        )
+
+    def run_now(
+        self,
+        id: str,
+        *,
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: SyncCaller | None = None,
+    ) -> Scheduled:
+        """As App.run_now."""
+        return self._change(
+            connection,
+            lambda scheduler: scheduler.rescheduling(
+                id, revive=True, expected_guid=expected_guid, request_id=request_id
+            ),
+        )
+
+    def cancel(
+        self,
+        id: str,
+        *,
+        expected_guid: UUID | None = None,
+        request_id: str | None = None,
+        connection: SyncCaller | None = None,
+    ) -> Scheduled:
+        """As App.cancel."""
+        return self._change(
+            connection,
+            lambda scheduler: scheduler.cancelling(id, expected_guid=expected_guid, request_id=request_id),
+        )
+
+    def get(self, id: str, *, connection: SyncCaller | None = None) -> Action:
+        """As App.get."""
+        return self._read(connection, lambda scheduler: scheduler.finding(id))
+
+    def list(
+        self,
+        *,
+        state: State | None = None,
+        handler: str | None = None,
+        id_prefix: str | None = None,
+        due_before: datetime | None = None,
+        after: Action | str | None = None,
+        limit: int = 100,
+        connection: SyncCaller | None = None,
+    ) -> list[Action]:
+        """As App.list."""
+        wanted = ActionFilter(state=state, handler=handler, id_prefix=id_prefix, due_before=due_before)
+        return self._read(connection, lambda scheduler: scheduler.listing(wanted, after, limit))
+
+    # How they are carried out.
+
+    def _change(
+        self, connection: SyncCaller | None, operation: Callable[[Scheduler], Transition[Scheduled]]
+    ) -> Scheduled:
+        if connection is not None:
+            return self._inside(connection, operation)
+        return self._await(lambda scheduler: scheduler.change(operation(scheduler), None))
+
+    def _read(self, connection: SyncCaller | None, operation: Callable[[Scheduler], Transition[T]]) -> T:
+        if connection is not None:
+            return self._inside(connection, operation)
+        return self._await(lambda scheduler: scheduler.read(operation(scheduler), None))
+
+    def _inside(self, connection: SyncCaller, operation: Callable[[Scheduler], Transition[T]]) -> T:
+        if self._composer is None:
+            self._composer = self._app.scheduler_for(self._app.store)
+        return run_in_sync(connection, self._app.store.dialect, operation(self._composer))
+
+    def _await(self, work: Callable[[Scheduler], Awaitable[T]]) -> T:
+        portal, scheduler = self._connected()
+
+        async def carried_out() -> T:
+            return await work(scheduler)
+
+        return portal.call(carried_out)
+
+    def _connected(self) -> tuple[BlockingPortal, Scheduler]:
+        with self._opening:
+            if self._life is None:
+                self._open()
+            assert self._portal is not None
+            assert self._scheduler is not None
+            return self._portal, self._scheduler
+
+    def _open(self) -> None:
+        with ExitStack() as life:
+            portal = life.enter_context(start_blocking_portal())
+            store = self._app.store.sibling()
+            portal.call(store.open)
+            life.callback(portal.call, store.close)
+            self._portal, self._store = portal, store
+            self._scheduler = self._app.scheduler_for(store)
+            portal.call(store.run, self._scheduler.installing())
+            self._life = life.pop_all()
+            atexit.register(self.close)

@@ -1,0 +1,211 @@
+"""The worker: the steps, wired; started together and stopped in order."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+from anyio.from_thread import start_blocking_portal
+
+from matrixsched.errors import BadInput, DatabaseError, HandlersLeaked
+from matrixsched.events import WorkerStarted, WorkerStopped
+from matrixsched.store.store import Store
+from matrixsched.worker.intake import Intake
+from matrixsched.worker.leases import Leases
+from matrixsched.worker.pace import Step, Wakeup, paced
+from matrixsched.worker.policy import WorkerPolicy
+from matrixsched.worker.recorder import Recorder
+from matrixsched.worker.runner import Runner
+from matrixsched.worker.tidying import Tidying
+
+if TYPE_CHECKING:
+    from matrixsched.app import App
+
+
+class Worker:
+    """Runs the actions of an application until it is told to stop.
+
+    Each step can also be driven by hand, one at a time: `run_due` for tests, the single steps for the simulator.
+    """
+
+    def __init__(self, app: App, policy: WorkerPolicy | None = None, *, name: str | None = None) -> None:
+        if len(app.handlers) == 0:
+            raise BadInput("the application has no handlers: register some with @app.action(name)")
+        self.policy = policy or WorkerPolicy()
+        self.name = name or _instance(app)
+        self._store = app.store
+        self._clock = app.clock
+        self._chance = app.chance
+        self._events = app.events
+        self._handlers = app.handlers
+        self.leases = Leases(self.policy, self._clock, self._events)
+        self.recorder = Recorder(self._store, self.leases, self.policy, self._clock, self._events)
+        self.runner = Runner(
+            self._store,
+            app.handlers,
+            app.middlewares,
+            self.leases,
+            self.recorder,
+            self.policy,
+            clock=self._clock,
+            chance=self._chance,
+            events=self._events,
+        )
+        self.intake = Intake(
+            self._store,
+            app.handlers,
+            self.runner,
+            self.policy,
+            name=self.name,
+            clock=self._clock,
+            chance=self._chance,
+            events=self._events,
+        )
+        self.tidying = Tidying(self._store, self.policy, self._events)
+        self._news = Wakeup()
+        self._stopping = anyio.Event()
+        self._stopping_at_once = anyio.Event()
+        self.running = anyio.Event()
+        """Set once the worker looks for work."""
+        app.on_news(self._news.set)
+
+    # Life.
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Take no more work; handlers under way get their grace, or none."""
+        self._stopping.set()
+        if at_once:
+            self._stopping_at_once.set()
+
+    async def run(self) -> None:
+        """Run until `stop()`. The store must be open."""
+        given_back = cancelled = 0
+        async with self._kept_leases(), anyio.create_task_group() as keeping:
+            self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
+            self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
+            self._start(keeping, "tidy", self.tidying.step, Wakeup())
+            keeping.start_soon(self._store.watch, self._news.set)
+            keeping.start_soon(self._forward_room)
+            async with anyio.create_task_group() as running:
+                self.runner.open_slots(running)
+                async with anyio.create_task_group() as feeding:
+                    self._start(feeding, "intake", self.intake.step, self._news)
+                    feeding.start_soon(self._guard_slots)
+                    self._events.emit(WorkerStarted(self.name, tuple(self._handlers.names), self.policy.concurrency))
+                    self.running.set()
+                    await self._stopping.wait()
+                    feeding.cancel_scope.cancel()
+                self.runner.open_slots(None)
+                given_back = await self._give_back()
+                cancelled = await self._let_finish()
+            with anyio.move_on_after(self.policy.farewell.total_seconds(), shield=True):
+                await self._flush()
+            keeping.cancel_scope.cancel()
+        self._events.emit(WorkerStopped(self.name, given_back, cancelled))
+        if self._has_leaked_too_much():
+            raise HandlersLeaked(self.runner.leaked, self.policy.concurrency)
+
+    def _start(self, group: anyio.abc.TaskGroup, name: str, step: Step, wakeup: Wakeup) -> None:
+        group.start_soon(self._paced, name, step, wakeup, name=f"matrixsched {name}")
+
+    async def _paced(self, name: str, step: Step, wakeup: Wakeup) -> None:
+        await paced(
+            name,
+            step,
+            wakeup=wakeup,
+            clock=self._clock,
+            chance=self._chance,
+            events=self._events,
+            rest_max_s=self.policy.rest_max.total_seconds() * 5,
+        )
+
+    async def _forward_room(self) -> None:
+        """Outcomes that left our hands make room for new claims."""
+        while True:
+            await self.recorder.settled.wait_at_most(self.policy.rest_max.total_seconds(), self._clock)
+            self._news.set()
+
+    async def _guard_slots(self) -> None:
+        """Give up when too many handlers ignore their limits: only a new process gets their slots back."""
+        while not self._has_leaked_too_much():
+            await self._clock.sleep(self.policy.rest_max.total_seconds())
+        self.stop()
+
+    def _has_leaked_too_much(self) -> bool:
+        return self.runner.leaked >= max(1, self.policy.concurrency * self.policy.leaked_max)
+
+    async def _give_back(self) -> int:
+        try:
+            return await self.runner.give_back_waiting()
+        except DatabaseError:
+            return 0  # their leases end by themselves
+
+    async def _let_finish(self) -> int:
+        """Wait for the handlers, at most their grace; then cancel them."""
+        async with anyio.create_task_group() as waiting:
+
+            async def until(wait: Callable[[], Awaitable[object]]) -> None:
+                await wait()
+                waiting.cancel_scope.cancel()
+
+            waiting.start_soon(until, self.runner.wait_until_finished)
+            waiting.start_soon(until, self._stopping_at_once.wait)
+            waiting.start_soon(until, lambda: self._clock.sleep(self.policy.stop_grace.total_seconds()))
+        return self.runner.cancel_running()
+
+    async def _flush(self) -> None:
+        """Record the last outcomes, as far as the database takes them."""
+        while not self.recorder.is_idle:
+            await self.recorder.settled.wait_at_most(0.05, self._clock)
+
+    @asynccontextmanager
+    async def _kept_leases(self) -> AsyncIterator[None]:
+        """Prolong leases from a thread with its own loop and connection, which no handler that blocks can stop."""
+        store = self._store.sibling()
+
+        async def keep() -> None:
+            await _opened(store, self._clock.sleep)
+            try:
+                await self._paced("extend", lambda: self.leases.extend(store), Wakeup())
+            finally:
+                await store.close()
+
+        with start_blocking_portal(name="matrixsched leases") as portal:
+            keeping = portal.start_task_soon(keep)
+            try:
+                yield
+            finally:
+                keeping.cancel()
+
+    # By hand.
+
+    async def run_due(self) -> int:
+        """Run everything that is due now, and whatever becomes due by it; how many attempts were made."""
+        made = 0
+        while True:
+            rest_s = await self.intake.step()
+            while self.runner.has_waiting:
+                await self.runner.run_next()
+                made += 1
+            while not self.recorder.is_idle:
+                await self.recorder.step()
+            if rest_s > 0:
+                return made
+
+
+async def _opened(store: Store, sleep: Callable[[float], Awaitable[None]]) -> None:
+    while True:
+        try:
+            return await store.open()
+        except DatabaseError:
+            await sleep(0.5)
+
+
+def _instance(app: App) -> str:
+    """This process in words that a person can find: host, process, and a part that no restart repeats."""
+    return f"{socket.gethostname()}/{os.getpid()}/{app.chance.guid().hex[:8]}"

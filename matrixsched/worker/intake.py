@@ -1,0 +1,208 @@
+"""The sync iteration: take a shard that has work, claim what is due, move what is new, let the shard go."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import anyio
+
+from matrixsched.clock import Chance, Clock
+from matrixsched.errors import DatabaseError, OutcomeUnknown
+from matrixsched.events import Events, ShardSynced
+from matrixsched.handlers import Handlers
+from matrixsched.rules.action import UNGATED, parked_lane, suspect_lane
+from matrixsched.rules.backoff import backoff_s
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Transition
+from matrixsched.store.values import Acquired, Claimed
+from matrixsched.worker.policy import WorkerPolicy
+from matrixsched.worker.runner import Runner
+
+WAKE_JITTER_S = 0.001
+"""Workers that wait for the same instant do not all ask at the same microsecond."""
+
+
+class Intake:
+    def __init__(
+        self,
+        store: Store,
+        handlers: Handlers,
+        runner: Runner,
+        policy: WorkerPolicy,
+        *,
+        name: str,
+        clock: Clock,
+        chance: Chance,
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._do = store.transitions
+        self._handlers = handlers
+        self._runner = runner
+        self._policy = policy
+        self._name = name
+        self._clock = clock
+        self._chance = chance
+        self._events = events
+        self._fruitless = 0
+
+    async def step(self) -> float:
+        """One sync iteration; the rest until there may be work again."""
+        if self._runner.room <= 0:
+            return self._policy.rest_max.total_seconds()
+        sync_guid = self._chance.guid()
+        asked_at = self._clock.monotonic()
+        acquired = await self._store.run(
+            self._do.acquire_shard(
+                sync_guid=sync_guid, holder=self._name, lease=self._policy.shard_lease, lanes=self._special_lanes()
+            )
+        )
+        if acquired.shard is None:
+            self._fruitless = 0
+            return self._rest(acquired)
+        sync = _Sync(self, acquired, acquired.shard, sync_guid, asked_at)
+        await sync.run()
+        if sync.moved or sync.claimed or sync.settled:
+            self._fruitless = 0
+            return 0.0
+        # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
+        self._fruitless += 1
+        return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
+
+    def _special_lanes(self) -> list[str]:
+        """Lanes beside the ungated one that this worker may read now."""
+        names = self._handlers.names
+        parked = [parked_lane(name) for name in names]
+        return parked + [suspect_lane(name) for name in names] if self._runner.suspect_room > 0 else parked
+
+    def _rest(self, acquired: Acquired) -> float:
+        longest = self._policy.rest_max.total_seconds()
+        if acquired.next_due_at is None:
+            return longest
+        until_due = (acquired.next_due_at - acquired.now).total_seconds()
+        return min(longest, until_due + WAKE_JITTER_S * self._chance.random())
+
+
+class _Sync:
+    """One iteration over one shard, under one guid."""
+
+    def __init__(self, intake: Intake, acquired: Acquired, shard: int, sync_guid: UUID, asked_at: float) -> None:
+        self._intake = intake
+        self._store = intake._store
+        self._do = intake._do
+        self._runner = intake._runner
+        self._policy = intake._policy
+        self._clock = intake._clock
+        self._handlers = intake._handlers.names
+        self._lanes = list(acquired.lanes)
+        self._incoming = acquired.incoming
+        self._shard = shard
+        self._sync_guid = sync_guid
+        self._acquired_at = self._beaten_at = asked_at
+        self.moved = self.claimed = self.settled = 0
+
+    async def run(self) -> None:
+        lost = False
+        try:
+            while await self._pass() and self._may_go_on():
+                if not await self._beat_if_due():
+                    lost = True
+                    break
+        finally:
+            if not lost:
+                lost = not await self._release()
+            held_s = self._clock.monotonic() - self._acquired_at
+            self._intake._events.emit(ShardSynced(self._shard, self._sync_guid, self.moved, self.claimed, held_s, lost))
+
+    def _may_go_on(self) -> bool:
+        held_s = self._clock.monotonic() - self._acquired_at
+        return held_s < self._policy.hold_max.total_seconds() and self._runner.room > 0
+
+    async def _pass(self) -> bool:
+        """Claim from each lane, then move; whether there may be more. Overdue rows go first, or they starve."""
+        more = False
+        for lane in self._lanes:
+            limit = self._limit(lane)
+            if limit > 0:
+                seen = await self._claim(lane, limit)
+                self.settled += seen
+                more |= seen >= limit
+        if self._incoming:
+            seen = await self._move()
+            self.moved += seen
+            self._incoming = seen >= self._policy.batch_max
+            more |= self._incoming
+        return more
+
+    def _limit(self, lane: str) -> int:
+        limit = min(self._runner.room, self._policy.batch_max)
+        return min(limit, self._runner.suspect_room) if lane.startswith(suspect_lane("")) else limit
+
+    async def _claim(self, lane: str, limit: int) -> int:
+        return await self._taken(
+            self._do.claim(
+                self._shard,
+                self._sync_guid,
+                lane=lane,
+                handlers=self._handlers,
+                limit=limit,
+                attempt_lease=self._policy.attempt_lease,
+            )
+        )
+
+    async def _move(self) -> int:
+        return await self._taken(
+            self._do.move(
+                self._shard,
+                self._sync_guid,
+                handlers=self._handlers,
+                move_limit=self._policy.batch_max,
+                claim_limit=min(self._runner.room, self._policy.batch_max),
+                attempt_lease=self._policy.attempt_lease,
+            )
+        )
+
+    async def _taken(self, transition: Transition[Claimed]) -> int:
+        """Carry it out and hand the claimed attempts to the runner; how many rows were seen."""
+        asked_at = self._clock.monotonic()
+        try:
+            claimed = await self._store.run(transition)
+        except OutcomeUnknown:
+            await self._find_out(asked_at)
+            raise
+        self.claimed += self._runner.accept(claimed.attempts, asked_at)
+        return claimed.seen
+
+    async def _find_out(self, asked_at: float) -> None:
+        """The answer to a claim was lost: ask what we hold, or it counts as interrupted without ever having run."""
+        failures = 0
+        lanes = [*self._lanes, UNGATED]
+        while self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() / 3:
+            try:
+                attempts = await self._store.run(
+                    self._do.claimed_by(
+                        self._shard, self._sync_guid, lanes=lanes, attempt_lease=self._policy.attempt_lease
+                    )
+                )
+            except DatabaseError:
+                failures += 1
+                await self._clock.sleep(backoff_s(failures, first=0.05, most=0.5, spread=0))
+            else:
+                self.claimed += self._runner.accept(attempts, asked_at)
+                return
+
+    async def _beat_if_due(self) -> bool:
+        now = self._clock.monotonic()
+        if now - self._beaten_at < self._policy.heartbeat.total_seconds():
+            return True
+        self._beaten_at = now
+        return await self._store.run(self._do.beat_shard(self._shard, self._sync_guid))
+
+    async def _release(self) -> bool:
+        """Let the shard go; if that cannot be said, it is free when its lease ends."""
+        with anyio.move_on_after(self._policy.heartbeat.total_seconds(), shield=True):
+            try:
+                return await self._store.run(self._do.release_shard(self._shard, self._sync_guid))
+            except DatabaseError:
+                return False
+        return False

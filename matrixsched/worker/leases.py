@@ -1,0 +1,90 @@
+"""The attempts this process holds, and the step that keeps their leases.
+
+Shared between the event loop that runs handlers and the thread that prolongs leases, hence the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from matrixsched.clock import Clock
+from matrixsched.events import ClaimsLost, Events
+from matrixsched.rules.action import Attempt
+from matrixsched.store.store import Store
+from matrixsched.store.values import Extension, Holding
+from matrixsched.worker.policy import WorkerPolicy
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """An attempt in our hands, and until when we may trust that it is ours."""
+
+    attempt: Attempt
+    asked_at: float
+    """Monotonic, before the claim was sent: `attempt.claimed_at` by the database's clock is not earlier."""
+    trusted_until: float
+    longest: timedelta | None = None
+    """Set when the handler is started: the lease is prolonged to at most this long after the claim."""
+    lost: bool = False
+
+
+class Leases:
+    def __init__(self, policy: WorkerPolicy, clock: Clock, events: Events) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._events = events
+        self._lock = threading.Lock()
+        self._held: dict[UUID, Held] = {}
+        self._trust_s = (policy.attempt_lease - policy.lease_margin).total_seconds()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, guid: UUID) -> bool:
+        return guid in self._held
+
+    def take(self, attempt: Attempt, asked_at: float) -> Held:
+        held = Held(attempt, asked_at, asked_at + self._trust_s)
+        with self._lock:
+            self._held[attempt.claim.guid] = held
+        return held
+
+    def drop(self, guid: UUID) -> None:
+        with self._lock:
+            self._held.pop(guid, None)
+
+    async def extend(self, store: Store) -> float:
+        """Prolong the leases of all attempts under way; the rest until the next time."""
+        rest_s = self._policy.attempt_lease.total_seconds() / 3
+        with self._lock:
+            started = [
+                (held, Holding(held.attempt.claim, held.longest))
+                for held in self._held.values()
+                if held.longest is not None and not held.lost
+            ]
+        if not started:
+            return rest_s
+        asked_at = self._clock.monotonic()
+        answers = await store.run(
+            store.transitions.extend([holding for _, holding in started], attempt_lease=self._policy.attempt_lease)
+        )
+        lost = 0
+        for held, holding in started:
+            match answers.get(holding.claim.guid):
+                case Extension.EXTENDED:
+                    held.trusted_until = min(asked_at + self._trust_s, self._end(held))
+                case Extension.LOST:
+                    # An attempt that was recorded meanwhile is not in its row any more either, nor in our hands.
+                    if holding.claim.guid in self._held:
+                        held.lost = True
+                        lost += 1
+        if lost:
+            self._events.emit(ClaimsLost(lost))
+        return max(rest_s - (self._clock.monotonic() - asked_at), 0.001)
+
+    def _end(self, held: Held) -> float:
+        assert held.longest is not None
+        return held.asked_at + held.longest.total_seconds()

@@ -1,0 +1,70 @@
+"""The numbers a worker lives by, and the relations between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from matrixsched.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPolicy:
+    concurrency: int = 100
+    """Handlers at once; synchronous ones take a thread each."""
+    shard_lease: timedelta = timedelta(seconds=10)
+    heartbeat: timedelta = timedelta(seconds=3)
+    attempt_lease: timedelta = timedelta(seconds=10)
+    lease_margin: timedelta = timedelta(seconds=1)
+    """How long before the end of a lease it is no longer trusted."""
+    rest_max: timedelta = timedelta(seconds=1)
+    """The longest rest between two looks for work."""
+    hold_max: timedelta = timedelta(milliseconds=250)
+    """The longest time a shard is held."""
+    batch_max: int = 500
+    suspects_max: int = 1
+    timeout_grace: timedelta = timedelta(seconds=5)
+    """How long after its limit a cancelled handler may take to end before its slot counts as leaked."""
+    stop_grace: timedelta = timedelta(seconds=30)
+    """How long handlers may go on after the worker was asked to stop."""
+    farewell: timedelta = timedelta(seconds=5)
+    """How long the last writes may take; a database that is away must not hang the exit."""
+    leaked_max: float = 0.5
+    """The share of slots that may leak before the worker gives up."""
+    history_max: int = 50
+    keep_finished: timedelta = timedelta(days=7)
+    keep_requests: timedelta = timedelta(hours=1)
+    tidy_every: timedelta = timedelta(seconds=30)
+    tidy_batch: int = 500
+
+    def __post_init__(self) -> None:
+        faults = list(_faults(self))
+        if faults:
+            raise ConfigurationError(faults)
+
+
+def _faults(policy: WorkerPolicy) -> list[str]:
+    second = timedelta(seconds=1)
+    checks = [
+        (1 <= policy.concurrency <= 100_000, f"concurrency is {policy.concurrency}: choose 1 to 100000"),
+        (1 <= policy.batch_max <= 10_000, f"batch_max is {policy.batch_max}: choose 1 to 10000"),
+        (policy.suspects_max >= 1, f"suspects_max is {policy.suspects_max}: choose 1 or more"),
+        (
+            policy.heartbeat * 3 <= policy.shard_lease,
+            f"heartbeat ({policy.heartbeat / second:g} s) must be at most a third of "
+            f"shard_lease ({policy.shard_lease / second:g} s)",
+        ),
+        (
+            policy.lease_margin * 3 < policy.attempt_lease,
+            f"lease_margin ({policy.lease_margin / second:g} s) must be less than a third of "
+            f"attempt_lease ({policy.attempt_lease / second:g} s)",
+        ),
+        (
+            policy.hold_max < policy.shard_lease / 2,
+            f"hold_max ({policy.hold_max / second:g} s) must be less than half of "
+            f"shard_lease ({policy.shard_lease / second:g} s)",
+        ),
+        (policy.rest_max > timedelta(0), "rest_max must be more than zero"),
+        (0 < policy.leaked_max <= 1, f"leaked_max is {policy.leaked_max}: choose a share between 0 and 1"),
+    ]
+    return [fault for holds, fault in checks if not holds]

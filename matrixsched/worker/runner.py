@@ -1,0 +1,433 @@
+"""Slots in which handlers run: each attempt is judged, called under its limits, and handed to the recorder."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import anyio.to_thread
+
+from matrixsched.clock import Chance, Clock
+from matrixsched.context import Context
+from matrixsched.errors import InvalidPayload
+from matrixsched.events import AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
+from matrixsched.handlers import Handler, Handlers
+from matrixsched.rules.action import Attempt
+from matrixsched.rules.intake import room
+from matrixsched.rules.outcome import (
+    Cancel,
+    Done,
+    Ending,
+    Failed,
+    RetryAt,
+    Stopped,
+    TimedOut,
+    Unrunnable,
+    judge,
+    refusal,
+)
+from matrixsched.rules.retry import is_suspect
+from matrixsched.store.store import Store
+from matrixsched.store.values import Ended
+from matrixsched.worker.leases import Held, Leases
+from matrixsched.worker.pace import Wakeup
+from matrixsched.worker.policy import WorkerPolicy
+from matrixsched.worker.recorder import Recorder
+
+TURN_S = 0.005
+"""Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
+PACE_SAMPLE_S = 0.05
+
+Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class Cause(Enum):
+    """Why a handler was cancelled."""
+
+    TIMEOUT = auto()
+    LOST = auto()
+    STOP = auto()
+
+
+class Run:
+    """A handler under way."""
+
+    __slots__ = ("cause", "deadline", "handler", "held", "leaked", "scope", "started_at", "timeout")
+
+    def __init__(self, held: Held, handler: Handler[..., Any], timeout: timedelta, started_at: float) -> None:
+        self.held = held
+        self.handler = handler
+        self.timeout = timeout
+        self.started_at = started_at
+        self.deadline = started_at + timeout.total_seconds()
+        self.scope = anyio.CancelScope()
+        self.cause: Cause | None = None
+        self.leaked = False
+
+    def cancel(self, cause: Cause) -> None:
+        if self.cause is None:
+            self.cause = cause
+            self.scope.cancel()
+
+
+class Runner:
+    def __init__(
+        self,
+        store: Store,
+        handlers: Handlers,
+        middlewares: list[Middleware],
+        leases: Leases,
+        recorder: Recorder,
+        policy: WorkerPolicy,
+        *,
+        clock: Clock,
+        chance: Chance,
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._middlewares = middlewares
+        self._leases = leases
+        self._recorder = recorder
+        self._policy = policy
+        self._clock = clock
+        self._chance = chance
+        self._events = events
+        self._waiting: deque[Held] = deque()
+        self._running: dict[UUID, Run] = {}
+        self._suspects = 0
+        self._slots_in_use = 0
+        self._slots: anyio.abc.TaskGroup | None = None
+        self._threads = anyio.CapacityLimiter(policy.concurrency)
+        self._leaked = 0
+        self._leaking = threading.Lock()
+        self._ended_count = 0
+        self._pace_per_s = 0.0
+        self._pace_since = (clock.monotonic(), 0)
+        self.watch_wakeup = Wakeup()
+        self._next_watch = float("inf")
+        self.finished = anyio.Event()
+
+    # What the intake asks.
+
+    @property
+    def room(self) -> int:
+        """How many attempts may be claimed now."""
+        self._measure_pace()
+        return room(
+            slots=self._policy.concurrency - self._leaked,
+            held=len(self._leases),
+            ended_per_s=self._pace_per_s,
+            most=self._policy.batch_max * 2,
+        )
+
+    @property
+    def suspect_room(self) -> int:
+        return self._policy.suspects_max - self._suspects
+
+    @property
+    def leaked(self) -> int:
+        return self._leaked
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def accept(self, attempts: Iterable[Attempt], asked_at: float) -> int:
+        """Take over claimed attempts; those that are in our hands already are left alone."""
+        taken = 0
+        for attempt in attempts:
+            if attempt.claim.guid not in self._leases:
+                self._suspects += is_suspect(attempt.interruptions)
+                self._waiting.append(self._leases.take(attempt, asked_at))
+                taken += 1
+        self._fill_slots()
+        return taken
+
+    def _measure_pace(self) -> None:
+        since, count = self._pace_since
+        elapsed = self._clock.monotonic() - since
+        if elapsed >= PACE_SAMPLE_S:
+            # Going down slowly, up at once: a lull says little about how fast handlers are.
+            present = (self._ended_count - count) / elapsed
+            self._pace_per_s = max(present, self._pace_per_s * 0.8)
+            self._pace_since = (since + elapsed, self._ended_count)
+
+    # Slots.
+
+    def open_slots(self, slots: anyio.abc.TaskGroup | None) -> None:
+        """Run what is accepted in this task group; without one, attempts wait for `run_next`."""
+        self._slots = slots
+
+    def _fill_slots(self) -> None:
+        if self._slots is None:
+            return
+        free = self._policy.concurrency - self._slots_in_use
+        for _ in range(min(free, len(self._waiting))):
+            self._slots_in_use += 1
+            self._slots.start_soon(self._slot)
+
+    async def _slot(self) -> None:
+        turn_ends = self._clock.monotonic() + TURN_S
+        try:
+            while self._waiting:
+                await self.run_next()
+                if self._clock.monotonic() >= turn_ends:
+                    await anyio.lowlevel.checkpoint()
+                    turn_ends = self._clock.monotonic() + TURN_S
+        finally:
+            self._slots_in_use -= 1
+
+    async def run_next(self) -> None:
+        """Make the attempt that has waited longest."""
+        held = self._waiting.popleft()
+        if self._clock.monotonic() >= held.trusted_until:
+            # Not ours any more, as far as we can tell. The row comes due by itself.
+            self._forget(held)
+            return
+        attempt = held.attempt
+        handler = self._handlers.named(attempt.handler)
+        retry = attempt.terms.retry or handler.retry
+        started_at = self._clock.monotonic()
+        ending = refusal(attempt, retry, self._database_now(held))
+        if ending is None:
+            ending = await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
+        if ending is not None:
+            self._end(held, handler, ending, started_at)
+
+    def _database_now(self, held: Held) -> datetime:
+        """The database's time, as far as can be told without asking it."""
+        return held.attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - held.asked_at)
+
+    # One attempt.
+
+    async def _run(self, run: Run) -> Ending | None:
+        """How the attempt ended; None when it is not for us to say."""
+        held, attempt = run.held, run.held.attempt
+        try:
+            payload = run.handler.decode(attempt.payload)
+        except InvalidPayload as error:
+            return Unrunnable(str(error))
+        now = self._database_now(held)
+        context = _context(attempt, now + run.timeout)
+        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
+        self._running[attempt.claim.guid] = run
+        if run.deadline < self._next_watch:
+            self.watch_wakeup.set()
+        if self._events.wants(AttemptStarted):
+            claim = attempt.claim
+            self._events.emit(
+                AttemptStarted(claim.action_id, claim.guid, attempt.handler, claim.attempt, now - attempt.due_at)
+            )
+        ending: Ending | None = None
+        try:
+            with run.scope:
+                ending = await self._called(run, payload, context)
+        finally:
+            del self._running[attempt.claim.guid]
+            if not self._running:
+                self.finished.set()
+        if run.leaked:
+            self._leak(-1)
+            return None  # judged when it leaked
+        return ending if ending is not None else _ending_of(run)
+
+    async def _called(self, run: Run, payload: object, context: Context) -> Ending:
+        try:
+            returned = await self._invoke(run, payload, context)
+        except BaseException as error:
+            # A handler may raise anything, SystemExit and cancellations of its own included. Only when it was us, or
+            # whoever runs us, that cancelled may the cancellation go on.
+            if isinstance(error, anyio.get_cancelled_exc_class()) and _is_cancelled(run):
+                raise
+            return Failed(_describe(error))
+        return returned if isinstance(returned, Done | RetryAt | Cancel) else Done()
+
+    async def _invoke(self, run: Run, payload: object, context: Context) -> object:
+        async def innermost() -> object:
+            arguments = run.handler.arguments(payload, context)
+            if run.handler.is_async:
+                return await run.handler.function(*arguments)
+            return await self._in_thread(run, arguments)
+
+        call: Callable[[], Awaitable[object]] = innermost
+        for around in reversed(self._middlewares):
+            call = partial(around, context, call)
+        return await call()
+
+    async def _in_thread(self, run: Run, arguments: list[object]) -> object:
+        """A thread cannot be cancelled: if it outlives its limit, its slot is leaked until it ends."""
+        ended = abandoned = False
+
+        def work() -> object:
+            nonlocal ended
+            try:
+                return run.handler.function(*arguments)
+            finally:
+                with self._leaking:
+                    ended = True
+                    if abandoned:
+                        self._leaked -= 1
+
+        try:
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+        except BaseException:
+            with self._leaking:
+                abandoned = not ended
+                self._leaked += abandoned
+            if abandoned:
+                self._tell_leak(run)
+            raise
+
+    def _end(self, held: Held, handler: Handler[..., Any], ending: Ending, started_at: float) -> None:
+        attempt = held.attempt
+        now = self._database_now(held)
+        verdict = judge(attempt, ending, attempt.terms.retry or handler.retry, now, self._chance.random())
+        self._ended_count += 1
+        self._suspects -= is_suspect(attempt.interruptions)
+        self._recorder.put(Ended(attempt.claim, verdict))
+        if self._events.wants(AttemptEnded):
+            run_s = self._clock.monotonic() - started_at
+            self._events.emit(
+                AttemptEnded(
+                    attempt.claim.action_id,
+                    attempt.claim.guid,
+                    attempt.handler,
+                    attempt.claim.attempt,
+                    verdict.outcome,
+                    verdict.state,
+                    verdict.error,
+                    run_s,
+                    now - attempt.due_at - timedelta(seconds=run_s),
+                    verdict.next_at,
+                )
+            )
+
+    def _forget(self, held: Held) -> None:
+        self._suspects -= is_suspect(held.attempt.interruptions)
+        self._leases.drop(held.attempt.claim.guid)
+
+    # The watch over limits.
+
+    async def watch(self) -> float:
+        """Cancel what is over its limit or no longer ours; give back what could not be started. The rest till then."""
+        now = self._clock.monotonic()
+        self._next_watch = now + self._policy.attempt_lease.total_seconds() / 9
+        for run in list(self._running.values()):
+            self._check(run, now)
+        await self._give_back_stale(now)
+        return max(self._next_watch - self._clock.monotonic(), 0.001)
+
+    def _check(self, run: Run, now: float) -> None:
+        if run.held.lost or now >= run.held.trusted_until:
+            run.cancel(Cause.LOST)
+        if now < run.deadline:
+            self._next_watch = min(self._next_watch, run.deadline)
+            return
+        run.cancel(Cause.TIMEOUT)
+        leaks_at = run.deadline + self._policy.timeout_grace.total_seconds()
+        if now < leaks_at:
+            self._next_watch = min(self._next_watch, leaks_at)
+        elif not run.leaked:
+            run.leaked = True
+            self._leak(+1)
+            self._tell_leak(run)
+            self._end(run.held, run.handler, TimedOut(run.timeout), run.started_at)
+
+    def _leak(self, count: int) -> None:
+        with self._leaking:
+            self._leaked += count
+
+    def _tell_leak(self, run: Run) -> None:
+        claim = run.held.attempt.claim
+        self._events.emit(HandlerLeaked(claim.action_id, run.handler.name, self._leaked))
+
+    async def _give_back_stale(self, now: float) -> None:
+        patience_s = self._policy.attempt_lease.total_seconds() / 3
+        stale = []
+        while self._waiting and now - self._waiting[0].asked_at >= patience_s:
+            stale.append(self._waiting.popleft())
+        await self._give_back(stale)
+
+    async def _give_back(self, unstarted: list[Held]) -> int:
+        """Rows that were never started become due again, unattempted."""
+        if not unstarted:
+            return 0
+        for held in unstarted:
+            self._forget(held)
+        count = await self._store.run(self._store.transitions.give_back([held.attempt for held in unstarted]))
+        self._events.emit(ClaimsGivenBack(count))
+        return count
+
+    # Stopping.
+
+    async def give_back_waiting(self) -> int:
+        """Give back everything that was not started."""
+        unstarted = list(self._waiting)
+        self._waiting.clear()
+        return await self._give_back(unstarted)
+
+    def cancel_running(self) -> int:
+        """Cancel all handlers; their rows become due at once."""
+        runs = list(self._running.values())
+        for run in runs:
+            run.cancel(Cause.STOP)
+        return len(runs)
+
+    async def wait_until_finished(self) -> None:
+        """Until no handler is running."""
+        while self._running:
+            self.finished = anyio.Event()
+            await self.finished.wait()
+
+
+def _context(attempt: Attempt, deadline: datetime) -> Context:
+    claim = attempt.claim
+    return Context(
+        id=claim.action_id,
+        guid=claim.guid,
+        handler=attempt.handler,
+        version=attempt.version,
+        attempt=claim.attempt,
+        tick=attempt.tick,
+        scheduled_at=attempt.due_at,
+        deadline=deadline,
+        failures=attempt.tick_failures,
+        interruptions=attempt.interruptions,
+    )
+
+
+def _ending_of(run: Run) -> Ending | None:
+    """What became of a handler that was cancelled."""
+    match run.cause:
+        case Cause.TIMEOUT:
+            return TimedOut(run.timeout)
+        case Cause.STOP:
+            return Stopped()
+        case _:
+            return None  # lost: the row tells the next owner that this attempt was interrupted
+
+
+def _is_cancelled(run: Run) -> bool:
+    return run.scope.cancel_called or anyio.current_effective_deadline() == float("-inf")
+
+
+def _describe(error: BaseException) -> str:
+    """What is stored of an error: its kind and message, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = [f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)]
+    return f"{type(error).__name__}: {error} [in {' < '.join(places)}]"
