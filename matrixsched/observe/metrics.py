@@ -203,8 +203,8 @@ class _Buckets:
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
-def shares_metrics() -> bool:
-    """Whether this process writes its numbers to files for its supervisor."""
+def metrics_are_shared() -> bool:
+    """Whether this process writes its numbers to files, for its supervisor to add up."""
     return bool(os.environ.get(FOLDER_VARIABLE))
 
 
