@@ -152,6 +152,30 @@ def worker(
     raise typer.Exit(run_worker(options) if processes == 1 else run_supervisor(options, processes))
 
 
+@cli.command()
+def demo(
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Where to show it, in an installation of its own; default: a new SQLite file."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Half a minute: thousands of actions, two workers, one of them killed half-way, nothing lost."""
+    from matrixsched.ops.demo import run_demo
+
+    facts, is_nothing_lost = run_demo(database)
+    show_facts(facts, as_json=as_json)
+    if is_nothing_lost:
+        say(
+            "nothing was lost. Next: `matrixsched init --database sqlite:///my.db`; README.md shows an App of your own."
+        )
+    else:
+        say("actions were lost: that must not happen; please report it with the table above.")
+    raise typer.Exit(DONE if is_nothing_lost else FAILED)
+
+
 # Shards.
 
 

@@ -121,7 +121,9 @@ class Supervisor:
         self._world.buried(child.pid)
         place.child = None
         if self._stops:
-            self._exit_code = self._exit_code or min(abs(code), 1)
+            # SIGTERM ends a child that has not yet come as far as heeding it, and then nothing was under way.
+            is_graceful = code in (0, -signal.SIGTERM)
+            self._exit_code = self._exit_code or (0 if is_graceful else 1)
         elif code == WRONG_USE:
             # It has said what is wrong; to start it again would only say so again.
             self._exit_code = WRONG_USE
