@@ -16,7 +16,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from matrixsched.app import App
-from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, HandlersLeaked, OutcomeUnknown
+from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, HandlersLeaked, MatrixSchedError, OutcomeUnknown
 from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import Logs, log, log_to
 from matrixsched.observe.metrics import Metrics, metrics_are_shared
@@ -90,9 +90,15 @@ class WorkerProcess:
         self._metrics = Metrics(app.events, self._worker.runner) if is_measured else None
 
     async def run(self) -> int:
+        code, failure = 1, None
         async with self._heeding_signals():
-            with self._served():
-                code = await self._lived()
+            try:
+                with self._served():
+                    code = await self._lived()
+            except MatrixSchedError as error:
+                failure = error
+        if failure is not None:
+            raise failure  # only here: inside it would come out wrapped in a group
         if self._worker.runner.leaked:
             # Their threads cannot be ended, and Python would wait for them.
             self._leave()
