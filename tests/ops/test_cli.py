@@ -276,9 +276,10 @@ def test_an_app_without_handlers_cannot_be_run(matrixsched: Matrixsched, tasks: 
     assert "no handlers" in refused.err
 
 
-def test_contradictory_leases_are_all_named(matrixsched: Matrixsched, tasks: str) -> None:
-    refused = matrixsched("worker", f"{tasks}:application", "--shard-lease", "0.6", "--attempt-lease", "0")
-    assert refused.code == 2
+@pytest.mark.parametrize("option", ["--attempt-lease", "--shard-lease", "--stop-grace"])
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon"])
+def test_senseless_durations_are_wrong_use(matrixsched: Matrixsched, tasks: str, option: str, seconds: str) -> None:
+    assert matrixsched("worker", f"{tasks}:application", option, seconds).code == 2
 
 
 def test_a_module_that_misses_an_import_of_its_own_shows_where(tasks: str, tmp_path: Path) -> None:
