@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import anyio
 import anyio.abc
@@ -104,7 +103,8 @@ class Runner:
         self._chance = chance
         self._events = events
         self._waiting: deque[Held] = deque()
-        self._running: dict[UUID, Run] = {}
+        # Not by guid: an attempt that leaked may still run beside the next one at the same action.
+        self._running: set[Run] = set()
         self._suspects = 0
         self._slots_in_use = 0
         self._slots: anyio.abc.TaskGroup | None = None
@@ -230,7 +230,7 @@ class Runner:
         now = self._database_now(held)
         context = _context(attempt, now + run.timeout)
         held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
-        self._running[attempt.claim.guid] = run
+        self._running.add(run)
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
         if self._events.wants(AttemptStarted):
@@ -243,7 +243,7 @@ class Runner:
             with run.scope:
                 ending = await self._called(run, payload, context)
         finally:
-            del self._running[attempt.claim.guid]
+            self._running.remove(run)
             if not self._running:
                 self.finished.set()
         if run.leaked:
@@ -332,7 +332,7 @@ class Runner:
         """Cancel what is over its limit or no longer ours; give back what could not be started. The rest till then."""
         now = self._clock.monotonic()
         self._next_watch = now + self._policy.attempt_lease.total_seconds() / 9
-        for run in list(self._running.values()):
+        for run in list(self._running):
             self._check(run, now)
         await self._give_back_stale(now)
         return max(self._next_watch - self._clock.monotonic(), 0.001)
@@ -388,7 +388,7 @@ class Runner:
 
     def cancel_running(self) -> int:
         """Cancel all handlers; their rows become due at once."""
-        runs = list(self._running.values())
+        runs = list(self._running)
         for run in runs:
             run.cancel(Cause.STOP)
         return len(runs)
