@@ -210,7 +210,10 @@ class Runner:
         started_at = self._clock.monotonic()
         ending = refusal(attempt, retry, self._database_now(held))
         if ending is None:
-            ending = await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
+            run = Run(held, handler, attempt.terms.timeout or handler.timeout, started_at)
+            ending = await self._run(run)
+            if ending is None and not run.leaked:
+                self._forget(held)  # lost: others run it now, and it must not take up room here
         if ending is not None:
             self._end(held, handler, ending, started_at)
 

@@ -93,6 +93,10 @@ class WorkerUnderTest:
         """The processes in which a worker started, by the name it gave itself."""
         return [int(pid) for pid in re.findall(r"worker started worker=[^ /]*/(\d+)/", self.said())]
 
+    def port(self) -> int:
+        """Where it serves its metrics."""
+        return int(self.said().partition("port=")[2].split()[0])
+
     def wait_until_started(self) -> WorkerUnderTest:
         until(lambda: self.started_pids() or self.process.poll() is not None, f"started: {self.said()}")
         assert self.process.poll() is None, self.said()
