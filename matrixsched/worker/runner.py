@@ -244,7 +244,11 @@ class Runner:
         if run.leaked:
             self._leak(-1)
             return None  # judged when it leaked
-        return ending if ending is not None else _ending_of(run)
+        if ending is None:
+            ending = _ending_of(run)
+        if ending is None:
+            self._forget(held)
+        return ending
 
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
