@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -38,6 +38,7 @@ class Commit:
     before: Snapshot
     after: Snapshot
     now: int
+    asked_at: datetime
     world: World
 
     @property
@@ -241,7 +242,7 @@ def early(world: World) -> Objections:
             yield f"{_run(run)} was to be tried again only at {due}"
 
 
-def _next_time(record: RecordNote) -> Any:
+def _next_time(record: RecordNote) -> datetime:
     verdict = record.verdict
     return verdict.next_at if verdict.next_at is not None else record.at + (verdict.delay or timedelta(0))
 
@@ -288,7 +289,7 @@ def _is_explained(world: World, claimed: ClaimNote) -> bool:
     """Whether a fault hit its worker between this claim and the next one, or the end of all leases."""
     longest = world.size.policy.attempt_lease + timedelta(seconds=BEHAVIOURS[claimed.attempt.handler].timeout_s)
     until = claimed.next_at or claimed.at + longest + world.size.policy.timeout_grace
-    return world.history.is_explained(claimed.host, claimed.at, until)
+    return world.history.is_explained(claimed.host, claimed.asked_at, until)
 
 
 def overlapping(world: World) -> Objections:
@@ -309,7 +310,7 @@ def _may_overlap(world: World, earlier: Run, later: Run) -> bool:
     if earlier.ending is Ended.OVERRUN:
         return True  # it ignored its limit: not promised otherwise
     claimed = _claim_of(world, earlier)
-    return claimed is None or world.history.is_explained(earlier.host, claimed.at, later.started_at)
+    return claimed is None or world.history.is_explained(earlier.host, claimed.asked_at, later.started_at)
 
 
 def counted(world: World) -> Objections:
@@ -357,7 +358,7 @@ def not_made_up(world: World) -> Objections:
 
 
 def quiet(world: World) -> Objections:
-    """After the last fault everything comes to rest: nothing is due, claimed, locked or held."""
+    """After the last fault everything comes to rest: nothing is due, claimed, held or waiting to be recorded."""
     if not world.violations:
         yield from unrest(world)
 
@@ -371,7 +372,8 @@ def unrest(world: World) -> Objections:
             place = "incoming" if row.is_incoming else "processing"
             yield f"{row.id} at {row.guid} is {place}, due at {moment(row.due)}, claimed by {row.claimed_by}"
     for lock in world.database.locked():
-        if lock.heartbeat_at < now - world.size.policy.shard_lease // timedelta(microseconds=1):
+        # A dead worker's lock stays until somebody wants the shard; it counts as free once its lease is over.
+        if lock.heartbeat_at >= now - world.size.policy.shard_lease // timedelta(microseconds=1):
             yield f"shard {lock.shard} is locked since {moment(lock.heartbeat_at)}"
     for process in world.processes.values():
         if len(process.worker.leases) or process.worker.runner.running or not process.worker.recorder.is_idle:

@@ -175,10 +175,11 @@ class FaultyStore:
         world, host = self._world, self._host
         if world.is_over:
             raise DatabaseUnavailable("the run is over")
+        asked_at = world.clock.now()
         await world.sleep_up_to(LATENCY_S)
         fault = world.draw_fault(host, transition.name)
         await self._happens_before(fault, transition)
-        answer = await world.carry_out(host, transition)
+        answer = await world.carry_out(host, transition, asked_at)
         await self._happens_after(fault, transition)
         await world.sleep_up_to(LATENCY_S)
         return answer

@@ -97,6 +97,7 @@ class ClaimNote:
     host: str
     attempt: Attempt
     number: int
+    asked_at: datetime
     at: datetime
     run: Run | None = None
     settled_at: datetime | None = None
@@ -176,14 +177,14 @@ class History:
 
     # Workers.
 
-    def claimed(self, host: str, attempts: Iterable[Attempt]) -> None:
+    def claimed(self, host: str, attempts: Iterable[Attempt], asked_at: datetime) -> None:
         for attempt in attempts:
             claim = attempt.claim
             number = self.note(host, "claimed", claim.action_id, claim.guid, claim.attempt, attempt.tick)
             earlier = self.claims_of.setdefault(claim.guid, [])
             if earlier:
                 earlier[-1].next_at = self._now()
-            claimed = ClaimNote(host, attempt, number, self._now())
+            claimed = ClaimNote(host, attempt, number, asked_at, self._now())
             earlier.append(claimed)
             self.claims[claim.guid, claim.attempt, claim.claimed_by] = claimed
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
@@ -201,7 +201,8 @@ class World:
             while not self.is_quiet() and not self.violations:
                 await anyio.sleep(0.5)
             return
-        self.violate("liveness", f"not quiet {DRAIN_S_MAX:g} s after the last fault: {checkers.unrest(self)}")
+        unrest = "; ".join(checkers.unrest(self))
+        self.violate("liveness", f"not quiet {DRAIN_S_MAX:g} s after the last fault: {unrest}")
 
     def is_quiet(self) -> bool:
         return self._late == 0 and not any(checkers.unrest(self))
@@ -335,7 +336,7 @@ class World:
         if not self.is_over:
             self.history.fault("carried out late", host, transition.name)
             try:
-                await self.carry_out(host, transition)
+                await self.carry_out(host, transition, self.clock.now())
             except (DatabaseError, LookupError, Exception) as error:
                 self.history.note("late", transition.name, type(error).__name__)
         self._late -= 1
@@ -345,19 +346,19 @@ class World:
 
     # Commits.
 
-    async def carry_out(self, host: str, transition: Transition[T]) -> T:
+    async def carry_out(self, host: str, transition: Transition[T], asked_at: datetime) -> T:
         changes = self.database.changes
         answer = await self.database.store.run(transition)
         if self.database.changes != changes:
-            self._committed(host, transition, answer)
+            self._committed(host, transition, answer, asked_at)
         return answer
 
-    def _committed(self, host: str, transition: Transition[Any], answer: Any) -> None:
+    def _committed(self, host: str, transition: Transition[Any], answer: Any, asked_at: datetime) -> None:
         self.history.note(host, "committed", transition.name)
         if transition.name in _LOCK_ONLY:
             return
         before, after = self.snapshot, self.database.snapshot()
-        commit = checkers.Commit(host, transition, answer, before, after, self.database.now(), self)
+        commit = checkers.Commit(host, transition, answer, before, after, self.database.now(), asked_at, self)
         self._take_notes(commit)
         self.snapshot = after
         self._follow_versions(after)
@@ -375,7 +376,7 @@ class World:
 
     def _take_notes(self, commit: checkers.Commit) -> None:
         history, transition = self.history, commit.transition
-        history.claimed(commit.host, commit.attempts)
+        history.claimed(commit.host, commit.attempts, commit.asked_at)
         if not isinstance(transition, Noted):
             return
         if transition.name == "record":
