@@ -250,6 +250,8 @@ class World:
             await process.worker.run()
         except WorkerError as error:
             self.history.note(process.host, type(error).__name__)
+        except Exception as error:
+            self.violate("survives", f"{process.host} ended by {_innermost(error)!r}")
         process.gone.set()
 
     # Faults.
@@ -402,6 +404,12 @@ class World:
         if self.size.is_told and not self.is_over:
             for changed, context in self._watchers.values():
                 self.loop.call_later(self.chance.random() * 0.02, changed, context=context)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def simulate(seed: int, *, keeps_trace: bool = False, prepare: Callable[[World], None] | None = None) -> Result:
