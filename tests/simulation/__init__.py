@@ -1,4 +1,4 @@
-"""The product on a seeded event loop with virtual time: one seed is one run of several workers and clients, with faults.
+"""The product on a seeded event loop with virtual time: a seed is one run of several workers and clients, with faults.
 
     loop       asyncio without a world: virtual time, handles picked by the seed, hosts that crash and stop
     faults     which faults a seed has, and the store that commits them

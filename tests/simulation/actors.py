@@ -14,7 +14,7 @@ from uuid import UUID
 import anyio
 
 from matrixsched.app import App
-from matrixsched.calls import call
+from matrixsched.calls import Exists, call
 from matrixsched.clock import SeededChance, SystemClock
 from matrixsched.context import Context
 from matrixsched.errors import (
@@ -32,7 +32,6 @@ from matrixsched.rules.schedule import every
 from matrixsched.scheduler import SchedulerPolicy
 from matrixsched.worker.daemon import Worker
 from matrixsched.worker.pace import Wakeup
-
 from simulation.database import EPOCH
 from simulation.faults import FaultyStore
 from simulation.history import Ended, Operation, Reply
@@ -307,18 +306,18 @@ class Client:
     async def schedule_repeated(self) -> None:
         id, delay_s = self._id(), self._delay_s()
         interval = timedelta(seconds=self._chance.uniform(8, 16))
-        terms = {"expires_at": self._world.clock.now() + timedelta(seconds=self._chance.uniform(30, 90))}
+        expires_at = self._world.clock.now() + timedelta(seconds=self._chance.uniform(30, 90))
         after_end = self._chance.random() < 0.4
         repeat = every(interval, after_end=True) if after_end else every(interval, anchor=EPOCH)
         with self._called("schedule", id, delay_s=delay_s) as operation:
             handler, delay = self._chance.choice(("quick", "flaky", "rare")), timedelta(seconds=delay_s)
-            ends = terms if self._chance.random() < 0.8 else {}
-            done = await self._app.schedule(handler, id=id, delay=delay, repeat=repeat, **ends)
+            ends = expires_at if self._chance.random() < 0.8 else None
+            done = await self._app.schedule(handler, id=id, delay=delay, repeat=repeat, expires_at=ends)
             self._ok(operation, done.changed)
 
     async def schedule_many(self) -> None:
         ids = self._chance.sample(self._ids, k=min(len(self._ids), self._chance.randint(2, 7)))
-        exists = self._chance.choice(("replace", "keep"))
+        exists: Exists = "replace" if self._chance.random() < 0.5 else "keep"
         delay_s = self._delay_s()
         with self._called("schedule", *ids, delay_s=delay_s) as operation:
             delay = timedelta(seconds=delay_s)

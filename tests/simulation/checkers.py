@@ -12,11 +12,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from matrixsched.rules.action import Attempt
+from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.retry import Retry
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import Answer, Claimed
-
+from matrixsched.store.values import Answer, Claimed, Extension
 from simulation.actors import BEHAVIOURS
 from simulation.database import ActionRow, QueueRow, Snapshot, moment
 from simulation.faults import Noted
@@ -108,6 +107,22 @@ def leased(commit: Commit) -> Objections:
             yield f"{_name(attempt)} has no lease"
 
 
+def written_by_its_holder(commit: Commit) -> Objections:
+    """A lease is prolonged and an outcome recorded only by the attempt that the row names."""
+    held = {(row.guid, row.attempt, row.claimed_by) for row in commit.before.queue}
+    for claim in _written_about(commit):
+        if (str(claim.guid), claim.attempt, str(claim.claimed_by)) not in held:
+            yield f"attempt {claim.attempt} of {claim.action_id} at {claim.guid} does not hold its row"
+
+
+def _written_about(commit: Commit) -> Iterator[Claim]:
+    if not isinstance(commit.transition, Noted) or commit.transition.name not in ("record", "extend"):
+        return
+    for one in commit.transition.arguments[0]:
+        if commit.answer.get(one.claim.guid) in (Answer.RECORDED, Extension.EXTENDED):
+            yield one.claim
+
+
 def extended_only_if_held(commit: Commit) -> Objections:
     """Prolonging a lease never makes a claim out of a row that was not claimed."""
     if commit.transition.name != "extend":
@@ -135,6 +150,7 @@ AT_EVERY_COMMIT: tuple[Callable[[Commit], Objections], ...] = (
     claimed_as_it_stands,
     claimed_alone,
     leased,
+    written_by_its_holder,
     extended_only_if_held,
 )
 

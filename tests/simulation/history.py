@@ -190,9 +190,7 @@ class History:
 
     def started(self, host: str, context: Context) -> Run:
         number = self.note(host, "started", context.id, context.guid, context.attempt, context.tick)
-        run = Run(
-            host, context.id, context.guid, context.tick, context.attempt, context.handler, number, self._now()
-        )
+        run = Run(host, context.id, context.guid, context.tick, context.attempt, context.handler, number, self._now())
         self.runs.append(run)
         for claimed in self.claims_of.get(context.guid, ()):
             if claimed.claim.attempt == context.attempt and claimed.host == host and claimed.run is None:
@@ -225,6 +223,4 @@ class History:
 
     def is_explained(self, host: str, since: datetime, until: datetime) -> bool:
         """Whether a fault hit that host between two instants."""
-        return any(
-            fault.host == host and fault.begins_at <= until and fault.ends_at >= since for fault in self.faults
-        )
+        return any(fault.host == host and fault.begins_at <= until and fault.ends_at >= since for fault in self.faults)

@@ -71,7 +71,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._chance = chance
         self._elapsed = 0.0
-        self._ready: _Ready = _Ready()  # type: ignore[assignment]
+        self._ready = _Ready()
         self._task_count = 0
         self._steps_at_instant = 0
         self.shuffles = chance.random() < 0.5
@@ -160,10 +160,10 @@ class SeededLoop(asyncio.BaseEventLoop):
         task.number = self._task_count
         return task
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> Any:
+    def _write_to_self(self) -> None:
         raise RuntimeError("a thread in a simulated run")
 
-    def run_in_executor(self, *args: Any, **kwargs: Any) -> Any:
+    def run_in_executor(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         raise RuntimeError("an executor in a simulated run")
 
     def _process_events(self, event_list: Any) -> None:

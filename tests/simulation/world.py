@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 import anyio
 
-from matrixsched.errors import DatabaseError, WorkerError
+from matrixsched.errors import MatrixSchedError, WorkerError
 from matrixsched.store.transition import Transition
 from matrixsched.worker.policy import WorkerPolicy
-
 from simulation import checkers
 from simulation.actors import NAMES, Client, DatabaseClock, SimulatedWorker, make_app, register_handlers
 from simulation.database import ActionRow, SimulatedDatabase, Snapshot
@@ -27,7 +26,7 @@ from simulation.loop import SeededLoop, Spinning, Standstill
 
 T = TypeVar("T")
 
-DRAIN_S_MAX = 600.0
+DRAIN_S_MAX = 600
 HEAL_S_MAX = 120.0
 CRASHES_MAX = 12
 _LOCK_ONLY = frozenset({"acquire_shard", "beat_shard", "release_shard"})
@@ -127,7 +126,7 @@ class World:
         self._tasks: list[asyncio.Task[Any]] = []
         self._late = 0
         self._crashes = 0
-        self._worker_type: type[SimulatedWorker] = SimulatedWorker
+        self.worker_type: type[SimulatedWorker] = SimulatedWorker
         self._watchers: dict[int, tuple[Callable[[], None], Context]] = {}
         if prepare is not None:
             prepare(self)
@@ -197,12 +196,12 @@ class World:
     async def _drain(self) -> None:
         """Until nothing is due, under way or on its way."""
         self.history.note("DRAIN")
-        with anyio.move_on_after(DRAIN_S_MAX):
-            while not self.is_quiet() and not self.violations:
-                await anyio.sleep(0.5)
-            return
+        for _ in range(DRAIN_S_MAX * 2):
+            if self.is_quiet() or self.violations:
+                return
+            await anyio.sleep(0.5)
         unrest = "; ".join(checkers.unrest(self))
-        self.violate("liveness", f"not quiet {DRAIN_S_MAX:g} s after the last fault: {unrest}")
+        self.violate("liveness", f"not quiet {DRAIN_S_MAX} s after the last fault: {unrest}")
 
     def is_quiet(self) -> bool:
         return self._late == 0 and not any(checkers.unrest(self))
@@ -241,7 +240,7 @@ class World:
     def _make_process(self, host: str, names: tuple[str, ...]) -> Process:
         app = make_app(self, host)
         register_handlers(app, self, host, names)
-        process = Process(host, self._worker_type(app, self.size.policy, name=host))
+        process = Process(host, self.worker_type(app, self.size.policy, name=host))
         self.processes[host] = process
         return process
 
@@ -339,7 +338,7 @@ class World:
             self.history.fault("carried out late", host, transition.name)
             try:
                 await self.carry_out(host, transition, self.clock.now())
-            except (DatabaseError, LookupError, Exception) as error:
+            except MatrixSchedError as error:
                 self.history.note("late", transition.name, type(error).__name__)
         self._late -= 1
 
