@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import anyio
 import anyio.abc
@@ -22,7 +21,7 @@ from matrixsched.context import Context
 from matrixsched.errors import InvalidPayload
 from matrixsched.events import AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
 from matrixsched.handlers import Handler, Handlers
-from matrixsched.rules.action import Attempt
+from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.intake import room
 from matrixsched.rules.outcome import (
     Cancel,
@@ -104,7 +103,7 @@ class Runner:
         self._chance = chance
         self._events = events
         self._waiting: deque[Held] = deque()
-        self._running: dict[UUID, Run] = {}
+        self._running: dict[Claim, Run] = {}
         self._suspects = 0
         self._slots_in_use = 0
         self._slots: anyio.abc.TaskGroup | None = None
@@ -225,7 +224,7 @@ class Runner:
         now = self._database_now(held)
         context = _context(attempt, now + run.timeout)
         held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
-        self._running[attempt.claim.guid] = run
+        self._running[attempt.claim] = run
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
         if self._events.wants(AttemptStarted):
@@ -238,13 +237,17 @@ class Runner:
             with run.scope:
                 ending = await self._called(run, payload, context)
         finally:
-            del self._running[attempt.claim.guid]
+            del self._running[attempt.claim]
             if not self._running:
                 self.finished.set()
         if run.leaked:
             self._leak(-1)
             return None  # judged when it leaked
-        return ending if ending is not None else _ending_of(run)
+        if ending is None:
+            ending = _ending_of(run)
+        if ending is None:
+            self._forget(held)
+        return ending
 
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
