@@ -135,6 +135,11 @@ class Runner:
         return self._policy.suspects_max - self._suspects
 
     @property
+    def held(self) -> int:
+        """Attempts in our hands: waiting, running or not recorded yet."""
+        return len(self._leases)
+
+    @property
     def leaked(self) -> int:
         return self._leaked
 
