@@ -21,7 +21,7 @@ from matrixsched.context import Context
 from matrixsched.errors import InvalidPayload
 from matrixsched.events import AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
 from matrixsched.handlers import Handler, Handlers
-from matrixsched.rules.action import Attempt, Claim
+from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import room
 from matrixsched.rules.outcome import (
     Cancel,
@@ -103,7 +103,9 @@ class Runner:
         self._chance = chance
         self._events = events
         self._waiting: deque[Held] = deque()
-        self._running: dict[Claim, Run] = {}
+        # Not by guid: a handler that ignores its limit is still there when the next attempt at the same version begins.
+        # Not a set: its order would differ from run to run, and one seed must give one run.
+        self._running: dict[Run, None] = {}
         self._suspects = 0
         self._slots_in_use = 0
         self._slots: anyio.abc.TaskGroup | None = None
@@ -229,7 +231,7 @@ class Runner:
         now = self._database_now(held)
         context = _context(attempt, now + run.timeout)
         held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
-        self._running[attempt.claim] = run
+        self._running[run] = None
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
         if self._events.wants(AttemptStarted):
@@ -242,7 +244,7 @@ class Runner:
             with run.scope:
                 ending = await self._called(run, payload, context)
         finally:
-            del self._running[attempt.claim]
+            del self._running[run]
             if not self._running:
                 self.finished.set()
         if run.leaked:
@@ -335,7 +337,7 @@ class Runner:
         """Cancel what is over its limit or no longer ours; give back what could not be started. The rest till then."""
         now = self._clock.monotonic()
         self._next_watch = now + self._policy.attempt_lease.total_seconds() / 9
-        for run in list(self._running.values()):
+        for run in list(self._running):
             self._check(run, now)
         await self._give_back_stale(now)
         return max(self._next_watch - self._clock.monotonic(), 0.001)
@@ -391,7 +393,7 @@ class Runner:
 
     def cancel_running(self) -> int:
         """Cancel all handlers; their rows become due at once."""
-        runs = list(self._running.values())
+        runs = list(self._running)
         for run in runs:
             run.cancel(Cause.STOP)
         return len(runs)
