@@ -347,7 +347,8 @@ class Scheduler:
                 return await self._store.run(operation)
             except OutcomeUnknown as error:
                 unknown = error
-            except DatabaseUnavailable:
+            except (DatabaseUnavailable, DatabaseBusy):
+                # This try did nothing; an earlier one may have.
                 if unknown is None:
                     raise
             failures += 1

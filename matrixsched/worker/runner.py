@@ -103,8 +103,9 @@ class Runner:
         self._chance = chance
         self._events = events
         self._waiting: deque[Held] = deque()
-        # Not by guid: an attempt that leaked may still run beside the next one at the same action.
-        self._running: set[Run] = set()
+        # Not by guid: a handler that ignores its limit is still there when the next attempt at the same version begins.
+        # Not a set: its order would differ from run to run, and one seed must give one run.
+        self._running: dict[Run, None] = {}
         self._suspects = 0
         self._slots_in_use = 0
         self._slots: anyio.abc.TaskGroup | None = None
@@ -210,10 +211,7 @@ class Runner:
         started_at = self._clock.monotonic()
         ending = refusal(attempt, retry, self._database_now(held))
         if ending is None:
-            run = Run(held, handler, attempt.terms.timeout or handler.timeout, started_at)
-            ending = await self._run(run)
-            if ending is None and not run.leaked:
-                self._forget(held)  # lost: others run it now, and it must not take up room here
+            ending = await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
         if ending is not None:
             self._end(held, handler, ending, started_at)
 
@@ -233,7 +231,7 @@ class Runner:
         now = self._database_now(held)
         context = _context(attempt, now + run.timeout)
         held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
-        self._running.add(run)
+        self._running[run] = None
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
         if self._events.wants(AttemptStarted):
@@ -246,13 +244,17 @@ class Runner:
             with run.scope:
                 ending = await self._called(run, payload, context)
         finally:
-            self._running.remove(run)
+            del self._running[run]
             if not self._running:
                 self.finished.set()
         if run.leaked:
             self._leak(-1)
             return None  # judged when it leaked
-        return ending if ending is not None else _ending_of(run)
+        if ending is None:
+            ending = _ending_of(run)
+        if ending is None:
+            self._forget(held)
+        return ending
 
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
