@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -19,7 +23,7 @@ from matrixsched.errors import ConfigurationError
 from matrixsched.events import AttemptEnded, Events, StepFailed
 from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import Logs, log_to, logger
-from matrixsched.observe.metrics import Metrics
+from matrixsched.observe.metrics import FOLDER_VARIABLE, Metrics, exposition_of
 from matrixsched.rules.action import Outcome, State
 from matrixsched.worker import Worker
 
@@ -168,6 +172,27 @@ def test_plain_lines_are_one_line_whatever_an_id_holds() -> None:
         logger.handlers[:] = before
     assert stream.getvalue().count("\n") == 1
     assert 'error="two\\nlines and spaces"' in stream.getvalue()
+
+
+def test_a_file_of_metrics_in_the_making_does_not_hide_the_others(tmp_path: Path) -> None:
+    write = (
+        "from prometheus_client import CollectorRegistry, Counter\n"
+        "Counter('beans', 'Counted.', registry=CollectorRegistry()).inc(3)\n"
+    )
+    shared = os.environ | {FOLDER_VARIABLE: str(tmp_path)}
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", write], env=shared, check=True)
+    (tmp_path / "counter_1.db").touch()
+    (tmp_path / "counter_2.db").write_bytes(b"\xff\x00\x00\x00" + b"\x07" * 60)
+    assert "beans_total 6.0" in exposition_of(str(tmp_path))().decode()
+
+
+def test_metrics_that_cannot_be_read_are_an_answer_all_the_same() -> None:
+    def broken() -> bytes:
+        raise KeyError(SECRET)
+
+    with serve_health(0, exposition=broken, readiness=lambda: Readiness(True, ""), host="127.0.0.1") as port:
+        assert get(port, "/metrics") == (500, "the metrics could not be read (KeyError)\n")
 
 
 def test_probes_are_answered_on_a_free_port() -> None:
