@@ -1,0 +1,55 @@
+"""What the demo concludes from its notes; the demo itself is for eyes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matrixsched.ops.demo import PlainDisplay, Show
+from matrixsched.ops.evidence import Account, Evidence, Kind, Note
+
+VICTIM, HEIR = 1, 2
+
+
+def test_notes_are_read_once_and_only_when_whole(tmp_path: Path) -> None:
+    evidence = Evidence(tmp_path / "notes")
+    assert evidence.read() == []
+    (tmp_path / "notes").write_text("begun 7 1.5 1 an id with spaces\ndone 7 1.7 1 an id wi")
+    assert evidence.read() == [Note(Kind.BEGUN, 7, 1.5, "an id with spaces", 1)]
+    with (tmp_path / "notes").open("a") as file:
+        file.write("th spaces\n")
+    assert evidence.read() == [Note(Kind.DONE, 7, 1.7, "an id with spaces", 1)]
+    assert evidence.read() == []
+
+
+def test_an_action_without_a_completed_run_is_lost_whatever_was_begun() -> None:
+    show = Show({"a": 0.0, "b": 0.0})
+    show.account.add([Note(Kind.BEGUN, VICTIM, 1, "a", 1), Note(Kind.BEGUN, VICTIM, 1, "b", 1)])
+    show.account.add([Note(Kind.DONE, VICTIM, 2, "a", 1), Note(Kind.FAILED, VICTIM, 2, "b", 1)])
+    assert show.finished == 1
+    assert not show.is_over
+
+
+def test_a_takeover_is_a_beginning_elsewhere_after_the_kill() -> None:
+    show = Show({"a": 0.0}, killed_pid=VICTIM, killed_at=10.0, orphans=frozenset({"a"}))
+    show.account.add([Note(Kind.BEGUN, HEIR, 5, "a", 1), Note(Kind.BEGUN, VICTIM, 9, "a", 2)])
+    assert show.taken_over == []
+    show.account.add([Note(Kind.BEGUN, HEIR, 13, "a", 3), Note(Kind.DONE, HEIR, 14, "a", 3)])
+    assert show.taken_over == [3.0]
+    assert show.is_over
+
+
+def test_what_a_dead_process_had_begun_stays_under_way() -> None:
+    account = Account()
+    account.add([Note(Kind.BEGUN, VICTIM, 1, "a", 1), Note(Kind.BEGUN, VICTIM, 1, "b", 1)])
+    account.add([Note(Kind.DONE, VICTIM, 2, "b", 1)])
+    assert account.under_way(VICTIM) == {"a"}
+
+
+def test_without_a_terminal_each_turn_of_the_story_is_a_line() -> None:
+    lines: list[str] = []
+    display, show = PlainDisplay(lines.append), Show({"a": 0.0}, message="it begins")
+    for _ in range(3):
+        display.update(show)
+    show.message = "it ends"
+    display.update(show)
+    assert lines == ["0 of 1 done: it begins", "0 of 1 done: it ends"]
