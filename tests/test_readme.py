@@ -24,7 +24,9 @@ def test_the_five_minute_tour_works_when_pasted(tmp_path):
     init, run, worker = [line.partition("#")[0].split() for line in blocks("sh")[1].strip().splitlines()]
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
     for command in (init, run):
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+        )
         assert done.returncode == 0, done.stderr
     assert done.stdout == "live\n"
     daemon = subprocess.Popen(
