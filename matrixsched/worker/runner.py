@@ -223,7 +223,8 @@ class Runner:
             return Unrunnable(str(error))
         now = self._database_now(held)
         context = _context(attempt, now + run.timeout)
-        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
+        # A handler that ignores its limit is judged when its grace ends; the margin is for recording that in time.
+        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace + self._policy.lease_margin
         self._running[attempt.claim] = run
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
