@@ -18,8 +18,8 @@ current as materialized (
       from ended e
       join matrixsched.scheduled_actions a
         on a.shard_id = e.shard_id and a.action_id = e.action_id and a.action_guid = e.action_guid and a.state = 'live'
-     order by a.shard_id, a.action_id
        /* pause point: record_lock */
+     order by a.shard_id, a.action_id
        for no key update of a skip locked
 ),
 dead as materialized (
