@@ -25,7 +25,7 @@ on conflict (shard_id, action_id) do update
        tick_at = excluded.tick_at, tick_failures = 0, succeeded = 0, failed = 0, interrupted = 0, missed = 0,
        consecutive_failures = 0, last_outcome = null, last_error = null, last_started_at = null,
        last_ended_at = null, created_at = excluded.created_at, updated_at = excluded.updated_at, finished_at = null
- where :replace
+ where :replace and s.action_guid <> excluded.action_guid -- never queue a version twice
 returning action_id, action_guid, revision,
           exists (select 1 from matrixsched_processing_queue p
                    where p.shard_id = :shard_id and p.action_id = :action_id
