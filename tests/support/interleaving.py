@@ -6,7 +6,7 @@
     claimed = await held.answer()
 
 A statement can be held at its pause point: the comment of that name is replaced by a predicate that waits for an
-advisory lock. The predicate depends on no row, so that PostgreSQL evaluates it before it reads or locks the first one. Or
+advisory lock. The predicate depends on no row, so that PostgreSQL evaluates it before it locks the first one. Or
 its transaction is kept open, as a caller's may be. Whether a statement waits is asked of the server.
 
 A cure is shown to matter by taking it out: a `Mutant` replaces a piece of a statement, a `Ddl` changes the tables.
@@ -27,6 +27,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+
 from matrixsched.clock import ManualClock
 from matrixsched.rules.action import UNGATED, Attempt, Outcome, State, Terms
 from matrixsched.rules.outcome import Verdict
@@ -189,6 +190,9 @@ class World:
     statements: dict[str, Statement] = field(default_factory=lambda: dict(load("postgresql", "default")))
     keys: Any = field(default_factory=lambda: count(1))
     under_way: list[UnderWay[Any]] = field(default_factory=list)
+    idle: list[Session] = field(default_factory=list)
+    altered: bool = False
+    """Whether the tables are not those of the schema any more."""
     wrong: dict[str, int] = field(default_factory=dict)
     """The live actions that are expected to have another number of rows than one, with that number."""
 
@@ -204,6 +208,7 @@ class World:
                 case Mutant(name):
                     self.statements[name] = cure.of(self.statements[name])
                 case Ddl(text):
+                    self.altered = True
                     await self.watcher.execute(text)
 
     async def session(self) -> Session:
@@ -215,7 +220,10 @@ class World:
 
     async def run(self, transition: Transition[T]) -> T:
         """Carry it out on a session of its own; StatementWaits if it would have to wait."""
-        return await (await self.session()).run(transition)
+        session = self.idle.pop() if self.idle else await self.session()
+        answer = await session.run(transition)
+        self.idle.append(session)
+        return answer
 
     async def open(self, transition: Transition[T]) -> tuple[Session, T]:
         """Carry it out in a transaction that stays open."""
@@ -376,18 +384,40 @@ def _verdict(attempt: Attempt, retry_in: timedelta | None) -> Verdict:
     )
 
 
-@contextlib.asynccontextmanager
-async def a_world(dsn: str) -> AsyncIterator[World]:
-    """An installation to interleave statements in; at the end its invariant is checked."""
+async def install(dsn: str) -> None:
     store = PostgresStore(dsn, "default", connections=1)
     await store.open()
     await store.upgrade(shard_count=1)
     await store.close()
+
+
+async def clear(connection: asyncpg.Connection) -> None:
+    """Leave nothing of the case before: neither its sessions nor its rows."""
+    await connection.execute(
+        """
+        select pg_terminate_backend(pid, 5000) from pg_stat_activity
+         where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend';
+        delete from matrixsched.scheduled_actions;
+        delete from matrixsched.incoming_queue;
+        delete from matrixsched.processing_queue;
+        delete from matrixsched.requests;
+        delete from matrixsched.attempt_history;
+        delete from matrixsched.shard_locks;
+        insert into matrixsched.shard_locks (shard_id) values (0)
+        """
+    )
+
+
+@contextlib.asynccontextmanager
+async def a_world(dsn: str) -> AsyncIterator[World]:
+    """An empty installation to interleave statements in; at the end its invariant is checked."""
     async with AsyncExitStack() as stack:
-        gate, watcher = [await asyncpg.connect(dsn, timeout=DEADLINE_S) for _ in range(2)]
-        stack.callback(gate.terminate)
+        watcher = await asyncpg.connect(dsn, timeout=DEADLINE_S)
         stack.push_async_callback(watcher.close)
+        await clear(watcher)
         sessions = await stack.enter_async_context(AsyncExitStack())
+        gate = await asyncpg.connect(dsn, timeout=DEADLINE_S)
+        sessions.callback(gate.terminate)
         world = World(dsn, gate, watcher, sessions)
         try:
             yield world
