@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import anyio
 import asyncpg

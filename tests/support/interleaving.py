@@ -157,7 +157,10 @@ class Session:
         await self.connection.execute("rollback")
 
     def start(self, transition: Transition[T], *, pause: int | None = None) -> UnderWay[T]:
-        return UnderWay(self.world, self.pid, asyncio.ensure_future(self._converse(transition, pause)), pause)
+        task = asyncio.ensure_future(self._converse(transition, pause))
+        started = UnderWay(self.world, self.pid, task, pause)
+        self.world.under_way.append(started)
+        return started
 
     async def run(self, transition: Transition[T]) -> T:
         """Carry it out; StatementWaits if it would have to wait."""
@@ -233,16 +236,13 @@ class World:
 
     async def start(self, transition: Transition[T]) -> UnderWay[T]:
         """Send it on a session of its own."""
-        started = (await self.session()).start(transition)
-        self.under_way.append(started)
-        return started
+        return (await self.session()).start(transition)
 
     async def paused(self, transition: Transition[T]) -> UnderWay[T]:
         """Send it, and return once it is held between its snapshot and its first row lock."""
         key = next(self.keys)
         await self.gate.execute("select pg_advisory_lock($1)", key)
         held = (await self.session()).start(transition, pause=key)
-        self.under_way.append(held)
         await held.waits()
         return held
 
