@@ -46,12 +46,10 @@ EXTEND_BY_ATTEMPT = Mutant(
 )
 CLAIM_WAITS = Mutant("claim", "for update skip locked", "for update")
 MOVE_WAITS = Mutant("move", "for update skip locked", "for update")
-CLAIM_LOCKS_ACTIONS = (
-    Mutant("claim", "from due d left join matrixsched.scheduled_actions", "from due d join matrixsched.scheduled_actions"),
+ACTIONS_LOCKED = (
+    Mutant("claim", "due d left join matrixsched.scheduled_actions", "due d join matrixsched.scheduled_actions"),
     Mutant("claim", "r on r.action_id = d.action_id )", "r on r.action_id = d.action_id for no key update of a)"),
-)
-MOVE_LOCKS_ACTIONS = (
-    Mutant("move", "from taken t left join matrixsched.scheduled_actions", "from taken t join matrixsched.scheduled_actions"),
+    Mutant("move", "taken t left join matrixsched.scheduled_actions", "taken t join matrixsched.scheduled_actions"),
     Mutant("move", "r on r.action_id = t.action_id )", "r on r.action_id = t.action_id for no key update of a)"),
 )
 NO_SUSPICION = Mutant("claim", "d.interrupted >= cast(:suspect_from as integer)", "false")
@@ -187,7 +185,7 @@ async def test_an_outcome_does_not_overwrite_a_version_that_its_snapshot_does_no
         assert await world.run(world.recording(attempt)) == {attempt.claim.guid: Answer.SUPERSEDED}
 
 
-@cured(actions_locked=[*CLAIM_LOCKS_ACTIONS, *MOVE_LOCKS_ACTIONS])
+@cured(actions_locked=ACTIONS_LOCKED)
 async def test_a_users_open_transaction_keeps_no_worker_from_moving_claiming_and_extending(
     world: World, taken_out: Sequence[Taken]
 ) -> None:

@@ -22,6 +22,12 @@ MOVE_BLIND = Mutant("move", "when r.scheduled_at is not null then 'blocked'", "w
 MOVE_NEVER_BUSY = Mutant("move", "and s.scheduled_at > {now}) then 'busy'", "and false) then 'busy'")
 MOVE_SIBLING_UNLOCKED = Mutant("move", "for share of s skip locked", "")
 RECORD_UNBLOCKS_NOT = Mutant("record", "set scheduled_at = a.scheduled_at", "set scheduled_at = p.scheduled_at")
+RECORD_WAITS_FOR_ROWS = Mutant("record", "for update of p skip locked", "for update of p")
+RECORD_TRUSTS_ITS_SNAPSHOT = Mutant(
+    "record",
+    "p.action_guid = a.action_guid and p.claimed_by is null",
+    "p.action_guid = a.action_guid and p.claimed_by is null and p.scheduled_at > a.scheduled_at",
+)
 SWEEP_BLIND = Mutant("sweep_dead", "(p.claimed_by is null or p.scheduled_at <= {now})", "true")
 
 
@@ -171,41 +177,35 @@ async def test_a_move_does_not_push_a_version_because_of_an_attempt_that_ended_a
     assert await time_of(world, new) == (LEASE if taken_out else timedelta(0))
 
 
-async def test_a_version_is_due_at_once_when_the_running_one_ended_while_it_was_being_pushed(world: World) -> None:
-    running, new = await replaced_in_processing(world)
-    pushing, _ = await world.open(world.claiming(await world.acquire()))
-    recording = await world.start(world.recording(running))
-    try:
-        await recording.waits()
-    except AssertionError:
-        pass
-    await pushing.commit()
-    await recording.outcome()
-    assert await time_of(world, new) == timedelta(0)
-
-
-async def test_a_version_is_due_at_once_when_the_running_one_ended_while_it_was_being_moved(world: World) -> None:
-    running, new = await replaced_in_incoming(world)
-    pushing, _ = await world.open(world.moving(await world.acquire()))
-    recording = await world.start(world.recording(running))
-    try:
-        await recording.waits()
-    except AssertionError:
-        pass
-    await pushing.commit()
-    await recording.outcome()
-    assert await time_of(world, new) == timedelta(0)
-
-
-async def test_a_version_is_due_at_once_when_the_running_one_ended_with_a_snapshot_from_before_the_push(
-    world: World,
+@cured(record_that_waits=[RECORD_WAITS_FOR_ROWS])
+async def test_a_version_is_due_at_once_when_the_running_one_ends_while_it_is_being_moved(
+    world: World, taken_out: Sequence[Taken]
 ) -> None:
+    await world.take_out(taken_out)
+    running, new = await replaced_in_incoming(world)
+    moving, _ = await world.open(world.moving(await world.acquire()))
+    recording = await world.start(world.recording(running))
+    if taken_out:
+        await recording.waits()
+    else:
+        assert await recording.answer() == {running.claim.guid: Answer.BUSY}
+    await moving.commit()
+    await recording.outcome()
+    await world.run(world.recording(running))
+    assert await time_of(world, new) == (LEASE if taken_out else timedelta(0))
+
+
+@cured(unblocks_only_what_its_snapshot_shows_as_pushed=[RECORD_TRUSTS_ITS_SNAPSHOT])
+async def test_a_version_is_due_at_once_when_it_was_pushed_after_the_snapshot_of_the_outcome(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
     running, new = await replaced_in_processing(world)
     recording = await world.paused(world.recording(running))
     await world.run(world.claiming(await world.acquire()))
     await recording.resume()
     assert await recording.answer() == {running.claim.guid: Answer.SUPERSEDED}
-    assert await time_of(world, new) == timedelta(0)
+    assert await time_of(world, new) == (LEASE if taken_out else timedelta(0))
 
 
 @cured(running_rows_swept=[SWEEP_BLIND])

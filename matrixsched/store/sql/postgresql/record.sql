@@ -3,7 +3,7 @@
 --   recorded    written, once
 --   superseded  the action was replaced, moved or cancelled meanwhile: kept in the history only; the new version may run
 --   lost        the row is no longer held by this attempt: nothing is written
---   busy        a transaction holds the action: nothing is written, send it again
+--   busy        a transaction holds the action, or the row of a superseded attempt: nothing is written, send it again
 with ended as materialized (
     select * from unnest(
         cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
@@ -75,20 +75,27 @@ recorded as (
      where a.shard_id = e.shard_id and a.action_id = e.action_id and a.action_guid = e.action_guid
     returning a.action_guid
 ),
+superseded as materialized ( -- a move or claim that looks at the row now puts the new version behind it: busy
+    select p.shard_id, p.action_id, p.action_guid
+      from dead d
+      join matrixsched.processing_queue p
+        on p.shard_id = d.shard_id and p.action_id = d.action_id and p.action_guid = d.action_guid
+       and p.attempt = d.attempt and p.claimed_by = d.claimed_by
+       for update of p skip locked
+),
 removed as (
     delete from matrixsched.processing_queue p
-     using dead d
-     where p.shard_id = d.shard_id and p.action_id = d.action_id and p.action_guid = d.action_guid
-       and p.attempt = d.attempt and p.claimed_by = d.claimed_by
+     using superseded s
+     where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid
     returning p.shard_id, p.action_id, p.action_guid, p.claimed_at
 ),
 unblocked as ( -- the new version waited for this attempt: its own time counts again
     update matrixsched.processing_queue p
-       set scheduled_at = a.scheduled_at
+       set scheduled_at = a.scheduled_at -- not only where it is later: a push may have come after our snapshot
       from removed r
       join matrixsched.scheduled_actions a on a.shard_id = r.shard_id and a.action_id = r.action_id
      where p.shard_id = r.shard_id and p.action_id = r.action_id and p.action_guid = a.action_guid
-       and p.claimed_by is null and p.scheduled_at > a.scheduled_at
+       and p.claimed_by is null
 ),
 remembered as (
     insert into matrixsched.attempt_history
@@ -115,7 +122,13 @@ forgotten as ( -- the last :history_max of an action are kept
 )
 select e.action_guid,
        case when r.action_guid is not null then 'recorded'
-            when d.action_guid is not null then 'superseded'
+            when d.action_guid is not null
+                then case when exists (select from matrixsched.processing_queue p
+                                        where p.shard_id = e.shard_id and p.action_id = e.action_id
+                                          and p.action_guid = e.action_guid and p.attempt = e.attempt
+                                          and p.claimed_by = e.claimed_by
+                                          and not exists (select from removed m where m.action_guid = e.action_guid))
+                          then 'busy' else 'superseded' end
             when c.action_guid is not null or a.state <> 'live' then 'lost' -- finished: by a twin of this statement
             else 'busy' end as answer
   from ended e
