@@ -30,10 +30,10 @@ HOUR = timedelta(hours=1)
 # What the worker was told at the claim, in place of the attempt's name.
 RECORD_BY_TIME = Mutant(
     "record",
-    "where e.state <> 'live' and p.shard_id = e.shard_id and p.action_id = e.action_id "
-    "and p.action_guid = e.action_guid and p.attempt = e.attempt and p.claimed_by = e.claimed_by",
-    "where e.state <> 'live' and p.shard_id = e.shard_id and p.action_id = e.action_id "
-    "and p.action_guid = e.action_guid and p.scheduled_at = p.claimed_at + interval '10 s'",
+    "where c.state <> 'live' and p.shard_id = c.shard_id and p.action_id = c.action_id "
+    "and p.action_guid = c.action_guid and p.attempt = c.attempt and p.claimed_by = c.claimed_by",
+    "where c.state <> 'live' and p.shard_id = c.shard_id and p.action_id = c.action_id "
+    "and p.action_guid = c.action_guid and p.scheduled_at = p.claimed_at + interval '10 s'",
 )
 RECORD_WAITS = Mutant("record", "for no key update of a skip locked", "for no key update of a")
 RECORD_NO_LOCK = Mutant("record", "for no key update of a skip locked", "")

@@ -26,7 +26,11 @@ NO_ORDER = Mutant("schedule", "order by shard_id, action_id", "")
 NO_LOCK_TIMEOUT = Mutant("schedule", "where cast(:lock_timeout as text) is not null", "where false")
 PRUNE_BY_SUBSELECT = (
     Mutant("prune_actions", "for update skip locked", ""),
-    Mutant("prune_actions", "and a.action_guid = o.action_guid", ""),
+    Mutant(
+        "prune_actions",
+        "where ctid = any (array(select ctid from old))",
+        "where (shard_id, action_id) in (select shard_id, action_id from old)",
+    ),
 )
 
 

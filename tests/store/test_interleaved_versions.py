@@ -15,11 +15,11 @@ from matrixsched.store.values import Answer, Extension, SweepPosition
 pytestmark = pytest.mark.anyio
 
 CLAIM_BLIND = Mutant("claim", "when r.scheduled_at is not null then 'blocked'", "when false then 'blocked'")
-CLAIM_NEVER_BUSY = Mutant("claim", "and s.scheduled_at > {now}) then 'busy'", "and false) then 'busy'")
+CLAIM_NEVER_BUSY = Mutant("claim", "when d.action_id in (select action_id from siblings) then 'busy'", "")
 CLAIM_SIBLING_UNLOCKED = Mutant("claim", "for share of s skip locked", "")
 CLAIM_PUSHES_NOT = Mutant("claim", "when 'blocked' then j.blocked_until", "when 'blocked' then p.scheduled_at")
 MOVE_BLIND = Mutant("move", "when r.scheduled_at is not null then 'blocked'", "when false then 'blocked'")
-MOVE_NEVER_BUSY = Mutant("move", "and s.scheduled_at > {now}) then 'busy'", "and false) then 'busy'")
+MOVE_NEVER_BUSY = Mutant("move", "when t.action_id in (select action_id from siblings) then 'busy'", "")
 MOVE_SIBLING_UNLOCKED = Mutant("move", "for share of s skip locked", "")
 RECORD_UNBLOCKS_NOT = Mutant("record", "set scheduled_at = a.scheduled_at", "set scheduled_at = p.scheduled_at")
 RECORD_WAITS_FOR_ROWS = Mutant("record", "for update of p skip locked", "for update of p")

@@ -57,7 +57,7 @@ create function pg_temp.queue(prefix text, lane text, claimed_by uuid) returns v
 $$;
 select pg_temp.fill('future ', 100000, 'live', '1 h'), pg_temp.fill('due ', 2000, 'live', '-1 min'),
        pg_temp.fill('parked ', 4000, 'live', '-1 min'), pg_temp.fill('finished ', 20000, 'done', '-1 h'),
-       pg_temp.fill('new ', 16000, 'live', '-1 s'), pg_temp.fill('running ', 800, 'live', '5 s');
+       pg_temp.fill('new ', 16000, 'live', '-1 h'), pg_temp.fill('running ', 800, 'live', '5 s');
 delete from matrixsched.scheduled_actions
  where shard_id <> 0 and (action_id like 'new %' or action_id like 'running %');
 select pg_temp.queue('future ', '', null), pg_temp.queue('due ', '', null),
@@ -221,6 +221,8 @@ def plans(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]
 
 ROWS_READ_MAX = 12 * LIMIT
 """A statement may look at a row of its batch several times (find, lock, judge, write), and at its action and history."""
+ROWS_THROWN_AWAY_MAX = 4 * LIMIT
+"""Parts of a statement pick theirs from the batch; comparing each row of it with each would be LIMIT times LIMIT."""
 
 
 @pytest.mark.parametrize("made", ["made when the tables were empty", "generic", "custom"])
@@ -229,7 +231,6 @@ def test_a_hot_statement_reads_no_more_than_its_batch(
     plans: dict[str, dict[str, Plan]], name: str, made: str
 ) -> None:
     plan = plans[made][name]
-    print(name, made, plan.full_scans, plan.rows_read, plan.rows_thrown_away, plan.blocks)
     assert plan.full_scans == []
     assert plan.rows_read <= ROWS_READ_MAX
-    assert plan.rows_thrown_away <= LIMIT
+    assert plan.rows_thrown_away <= ROWS_THROWN_AWAY_MAX
