@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
+
+from matrixsched import App
+from matrixsched.clock import ManualClock, SeededChance
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +60,18 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def anyio_backend() -> str:
     """SQLAlchemy's async engine, aiosqlite and asyncpg know asyncio only."""
     return "asyncio"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time of the database, and of everybody else."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def app(database_url: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[App]:
+    """An application on a fresh installation of four shards, whose time stands still."""
+    app = App(database_url, clock=clock, chance=SeededChance(1))
+    await app.init(shards=4)
+    async with app:
+        yield app

@@ -32,6 +32,7 @@ def open_store(
         if scheme == "sqlite":
             return SqliteStore(_sqlite_path(url), installation, clock=clock or SystemClock())
         if scheme in ("postgresql", "postgres"):
+            _check_ports(parts.netloc)
             options = dict(parse_qsl(parts.query))
             own = {name: _switch(name, options[name]) for name in _OWN_OPTIONS & options.keys()}
             rest = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name not in _OWN_OPTIONS])
@@ -51,6 +52,13 @@ def _sqlite_path(url: str) -> str | None:
     if not rest.startswith("/"):
         raise BadDatabaseUrl("sqlite takes three slashes before a relative path, four before an absolute one")
     return str(Path(unquote(rest[1:])))
+
+
+def _check_ports(netloc: str) -> None:
+    for host in netloc.rpartition("@")[2].split(","):
+        port = host.rpartition("]")[2].partition(":")[2]
+        if port and not (port.isdecimal() and 0 < int(port) < 65536):
+            raise BadDatabaseUrl("a port is not a number between 1 and 65535")
 
 
 def _switch(name: str, value: str) -> bool:

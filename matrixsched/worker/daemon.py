@@ -188,13 +188,13 @@ class Worker:
         """Run everything that is due now, and whatever becomes due by it; how many attempts were made."""
         made = 0
         while True:
-            rest_s = await self.intake.step()
+            rest_s, made_before = await self.intake.step(), made
             while self.runner.has_waiting:
                 await self.runner.run_next()
                 made += 1
             while not self.recorder.is_idle:
                 await self.recorder.step()
-            if rest_s > 0:
+            if rest_s > 0 and made == made_before:
                 return made
 
 

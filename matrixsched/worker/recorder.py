@@ -26,13 +26,15 @@ class Recorder:
         self._ended: deque[Ended] = deque()
         self._busy: list[Ended] = []
         self._busy_rounds = 0
+        self._under_way = False
         self.wakeup = Wakeup()
         self.settled = Wakeup()
         """Set when attempts have left our hands, so that others may be claimed."""
 
     @property
     def is_idle(self) -> bool:
-        return not self._ended and not self._busy
+        """Nothing is left to record, and nothing is on its way."""
+        return not (self._ended or self._busy or self._under_way)
 
     def put(self, ended: Ended) -> None:
         self._ended.append(ended)
@@ -42,12 +44,15 @@ class Recorder:
         batch = self._take()
         if not batch:
             return self._policy.rest_max.total_seconds()
+        self._under_way = True
         try:
             answers = await self._store.run(self._store.transitions.record(batch, history_max=self._policy.history_max))
         except BaseException:
             # Perhaps recorded, perhaps not: sent again it does nothing twice.
             self._ended.extendleft(reversed(batch))
             raise
+        finally:
+            self._under_way = False
         self._settle(batch, answers)
         if self._ended:
             return 0.0

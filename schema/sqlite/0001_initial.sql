@@ -43,7 +43,9 @@ create table matrixsched_scheduled_actions (
     finished_at          integer,
     primary key (shard_id, action_id),
     check (length(cast(action_id as blob)) between 1 and 256),
-    check (state in ('live', 'done', 'failed', 'cancelled', 'expired', 'quarantined')),
+    -- One by one: for a list SQLite builds a temporary table on every row that is written.
+    check (state = 'live' or state = 'done' or state = 'failed' or state = 'cancelled' or state = 'expired'
+           or state = 'quarantined'),
     check ((state = 'live') = (finished_at is null)),
     check (min(succeeded, failed, interrupted, missed, consecutive_failures, tick_failures) >= 0)
 ) without rowid;

@@ -1,14 +1,15 @@
 """The protocol on SQLite: each transition is a few statements in one transaction; the text is in sql/sqlite/.
 
 PostgreSQL judges and writes in one statement. SQLite has no data-changing CTEs, but only one writer: so a transition
-first reads with a judgement, then writes what follows from it by exact key, sets of rows as one JSON array. Reading
-first also means that a transition with nothing to do never asks to write.
+first reads with a judgement, then writes what follows from it, row by row by exact key. Whatever is asked often reads
+first, so that with nothing to do it never asks to write.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from matrixsched.rules.action import (
 )
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import decode_terms, encode_terms
+from matrixsched.store.sqlite.each import AskEach
 from matrixsched.store.statements import load
 from matrixsched.store.transition import Ask, Conversation, Row, transition
 from matrixsched.store.values import (
@@ -50,16 +52,33 @@ from matrixsched.store.values import (
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_JUDGING = ("claim.judge", "move.judge", "record.judge")
+_ACTION = ("shard_id", "action_id")
+_KEY = (*_ACTION, "action_guid")
+_CLAIM = ("attempt", "claimed_by", "claimed_at")
+_SETTLED = (*_KEY, "scheduled_at", "lane", "interrupted", *_CLAIM, "sync_guid", "now")
+_MOVED = (*_KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sync_guid", "now")
+_AGAIN = (*_KEY, "scheduled_at", "lane", "claimed_by", "now")
+_TICK = ("tick", "tick_at", "tick_failures")
+_RECORDED = (*_KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
+_REMEMBERED = (*_KEY, "attempt", "tick", "outcome", "error", "claimed_by", "claimed_at", "now")
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
 class SqliteTransitions:
     def __init__(self, installation: str, *, clock: Clock) -> None:
-        self._statements = load("sqlite", installation)
+        statements = load("sqlite", installation)
+        # They read, but what they read is written at once: asked as writes, lest they are read twice, in a read
+        # transaction and again in the write transaction.
+        judging = {name: replace(statements[name], writes=True) for name in _JUDGING}
+        self._statements = statements | judging
         self._clock = clock
 
     def _ask(self, name: str, **parameters: object) -> Ask:
         return Ask(self._statements[name], parameters)
+
+    def _each(self, name: str, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> AskEach:
+        return AskEach(self._statements[name], {}, columns, rows)
 
     def _now(self) -> int:
         """Read once in a conversation, which begins inside its transaction: a wait for the lock does not age it."""
@@ -79,18 +98,23 @@ class SqliteTransitions:
         guids = [str(new.request_guid or request_guid) for new in batch]
         requests = yield self._ask("schedule.request", request_guids=_json(guids), now=now)
         fresh = {row["request_guid"] for row in requests}
-        rows: list[Row] = []
-        keys: list[tuple[int, str]] = []
-        for new, guid in zip(batch, guids, strict=True):
-            if guid not in fresh:
-                continue
-            written = yield self._ask("schedule.write", **_new_action(new, now), replace=int(replace), now=now)
-            if written:
-                rows.append(written[0])
-                keys.append((new.shard, new.id))
-        if keys:
-            yield self._ask("schedule.queue", written=_json(keys), now=now)
-        return [_written(row) for row in rows]
+        asked = [new for new, guid in zip(batch, guids, strict=True) if guid in fresh]
+        found = yield self._ask("schedule.judge", keys=_json([(new.shard, new.id) for new in asked]), now=now)
+        given = [(asked[row["number"]], row) for row in found]
+        # Over itself a version is never written: it would be queued twice.
+        wanted = [
+            (new, row)
+            for new, row in given
+            if row["action_guid"] is None or (replace and row["action_guid"] != str(new.guid))
+        ]
+        for new, _ in wanted:
+            yield self._ask("schedule.write", **_new_action(new, now), now=now)
+        if wanted:
+            yield self._ask("schedule.queue", written=_json([(new.shard, new.id) for new, _ in wanted]), now=now)
+        return [
+            Written(new.id, new.guid, created=row["action_guid"] is None, running=bool(row["running"]))
+            for new, row in wanted
+        ]
 
     @transition
     def replace_expected(
@@ -230,6 +254,9 @@ class SqliteTransitions:
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
         now, guid = self._now(), str(sync_guid)
+        work = yield self._ask("claim.probe", shard_id=shard, sync_guid=guid, lane=lane, now=now)
+        if not work:
+            return Claimed(0, [])
         rows = yield self._ask(
             "claim.judge",
             shard_id=shard,
@@ -240,13 +267,14 @@ class SqliteTransitions:
             suspect_from=INTERRUPTIONS_BEFORE_SUSPICION,
             now=now,
         )
-        if dead := [(row["action_id"], row["action_guid"]) for row in rows if row["verdict"] == "dead"]:
-            yield self._ask("claim.drop", shard_id=shard, dead=_json(dead))
-        if interrupted := [_interruption(row) for row in rows if row["claimed_by"] is not None]:
-            yield self._ask("claim.remember", shard_id=shard, interrupted=_json(interrupted), now=now)
+        if dead := [(shard, *_row_key(row)) for row in rows if row["verdict"] == "dead"]:
+            yield self._each("claim.drop", _KEY, dead)
+        if interrupted := [_interruption(row, shard, now) for row in rows if row["claimed_by"] is not None]:
+            yield self._each("claim.remember", _REMEMBERED, interrupted)
         lease_end = now + _span(attempt_lease)
-        if settled := [_settlement(row, lane, lease_end) for row in rows if row["verdict"] != "dead"]:
-            yield self._ask("claim.settle", shard_id=shard, sync_guid=guid, settled=_json(settled), now=now)
+        settled = [_settled(row, shard, lane, guid, lease_end, now) for row in rows if row["verdict"] != "dead"]
+        if settled:
+            yield self._each("claim.settle", _SETTLED, settled)
         claimed = [row for row in rows if row["verdict"] == "claimed"]
         return Claimed(
             len(rows), [_attempt(row, shard, sync_guid, row["attempt"] + 1, _moment(now)) for row in claimed]
@@ -264,24 +292,26 @@ class SqliteTransitions:
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
         now, guid = self._now(), str(sync_guid)
+        work = yield self._ask("move.probe", shard_id=shard, sync_guid=guid)
+        if not work:
+            return Claimed(0, [])
         rows = yield self._ask(
             "move.judge", shard_id=shard, sync_guid=guid, handlers=_json(handlers), move_limit=move_limit, now=now
         )
-        if not rows:
-            return Claimed(0, [])
-        taken = [(row["created_at"], row["action_id"], row["action_guid"]) for row in rows]
-        yield self._ask("move.remove", shard_id=shard, taken=_json(taken))
         claimable = [row for row in rows if row["verdict"] == "claimable"]
-        claimed = sorted(claimable, key=lambda row: row["due_at"])[:claim_limit]
-        claimed_guids = {row["action_guid"] for row in claimed}
+        first = sorted(claimable, key=lambda row: int(row["due_at"]))[:claim_limit]
+        claimed = {row["action_guid"] for row in first}
         lease_end = now + _span(attempt_lease)
+        taken = [(shard, *_row_key(row), row["created_at"]) for row in rows]
+        yield self._each("move.remove", (*_KEY, "created_at"), taken)
         moved = [
-            _moved(row, row["action_guid"] in claimed_guids, lease_end) for row in rows if row["verdict"] != "dead"
+            _moved(row, shard, guid, lease_end if row["action_guid"] in claimed else None, now)
+            for row in rows
+            if row["verdict"] != "dead"
         ]
-        present = yield self._ask("move.insert", shard_id=shard, sync_guid=guid, moved=_json(moved), now=now)
-        inserted = {row["action_guid"] for row in present}
-        ours = [row for row in claimed if row["action_guid"] in inserted]
-        return Claimed(len(rows), [_attempt(row, shard, sync_guid, row["attempt"], _moment(now)) for row in ours])
+        if moved:
+            yield self._each("move.insert", _MOVED, moved)
+        return Claimed(len(rows), [_attempt(row, shard, sync_guid, 1, _moment(now)) for row in first])
 
     @transition
     def claimed_by(
@@ -314,26 +344,40 @@ class SqliteTransitions:
     @transition
     def record(self, ended: Sequence[Ended], *, history_max: int) -> Conversation[Mapping[UUID, Answer]]:
         now = self._now()
-        claims = [_claim(one.claim) for one in ended]
-        found = yield self._ask("record.judge", ended=_json(claims))
+        found = yield self._ask("record.judge", ended=_json([_claim(one.claim) for one in ended]))
         judged = [(ended[row["number"]], row, _answer(row)) for row in found]
-        held = [(one, row, answer) for one, row, answer in judged if row["held"]]
-        recorded = [(one, row) for one, row, answer in held if answer is Answer.RECORDED]
-        superseded = [one for one, _, answer in held if answer is Answer.SUPERSEDED]
-        over = [one for one, _ in recorded if one.verdict.state is not State.LIVE]
-        if removed := [_key(one.claim) for one in (*superseded, *over)]:
-            yield self._ask("record.remove", removed=_json(removed))
-        if superseded:
-            yield self._ask("record.unblock", superseded=_json([_key(one.claim) for one in superseded]))
-        if again := [_again(one, row, now) for one, row in recorded if one.verdict.state is State.LIVE]:
-            yield self._ask("record.again", again=_json(again), now=now)
-        if recorded:
-            yield self._ask("record.record", recorded=_json([_record(one, row, now) for one, row in recorded]), now=now)
-        if went_wrong := [_key(one.claim) for one in ended if one.verdict.outcome in _WENT_WRONG]:
-            yield self._ask("record.forget", went_wrong=_json(went_wrong), history_max=history_max)
-        if remembered := [memory for one, row, answer in held for memory in _memory(one, row, answer)]:
-            yield self._ask("record.remember", remembered=_json(remembered), now=now)
+        went_wrong = [one.claim for one in ended if one.verdict.outcome in _WENT_WRONG]
+        if forgotten := [(claim.shard, claim.action_id, history_max) for claim in went_wrong]:
+            yield self._each("record.forget", (*_ACTION, "history_max"), forgotten)
+        if superseded := [(one, row) for one, row, answer in judged if row["held"] and answer is Answer.SUPERSEDED]:
+            yield from self._supersede(superseded, now)
+        if recorded := [(one, row) for one, row, answer in judged if answer is Answer.RECORDED]:
+            yield from self._record(recorded, now)
         return {one.claim.guid: answer for one, _, answer in judged}
+
+    def _supersede(self, ended: Sequence[tuple[Ended, Row]], now: int) -> Conversation[None]:
+        keys = [_key(one.claim) for one, _ in ended]
+        yield self._each("record.remove", _KEY, keys)
+        yield self._each("record.unblock", _ACTION, [(shard, action_id) for shard, action_id, _ in keys])
+        remembered = [
+            _memory(one.claim, row, one.verdict.tick, Outcome.SUPERSEDED, one.verdict.outcome.value, now)
+            for one, row in ended
+        ]
+        yield self._each("record.remember", _REMEMBERED, remembered)
+
+    def _record(self, ended: Sequence[tuple[Ended, Row]], now: int) -> Conversation[None]:
+        if over := [_key(one.claim) for one, _ in ended if one.verdict.state is not State.LIVE]:
+            yield self._each("record.remove", _KEY, over)
+        if again := [_again(one, row, now) for one, row in ended if one.verdict.state is State.LIVE]:
+            yield self._each("record.again", _AGAIN, again)
+        yield self._each("record.record", _RECORDED, [_recorded(one, row, now) for one, row in ended])
+        remembered = [
+            _memory(one.claim, row, row["tick"], one.verdict.outcome, one.verdict.error, now)
+            for one, row in ended
+            if one.verdict.outcome in _WENT_WRONG
+        ]
+        if remembered:
+            yield self._each("record.remember", _REMEMBERED, remembered)
 
     @transition
     def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:
@@ -357,17 +401,16 @@ class SqliteTransitions:
     @transition
     def prune_actions(self, *, keep: timedelta, limit: int) -> Conversation[int]:
         rows = yield self._ask("prune_actions.choose", keep=_span(keep), limit=limit, now=self._now())
-        if rows:
-            old = _json([(row["shard_id"], row["action_id"]) for row in rows])
-            yield self._ask("prune_actions.history", old=old)
-            yield self._ask("prune_actions.actions", old=old)
+        if keys := [(row["shard_id"], *_row_key(row)) for row in rows]:
+            yield self._each("prune_actions.history", _ACTION, [(shard, action_id) for shard, action_id, _ in keys])
+            yield self._each("prune_actions.actions", _KEY, keys)
         return len(rows)
 
     @transition
     def prune_requests(self, *, keep: timedelta, limit: int) -> Conversation[int]:
         rows = yield self._ask("prune_requests.choose", keep=_span(keep), limit=limit, now=self._now())
         if rows:
-            yield self._ask("prune_requests.delete", old=_json([row["request_guid"] for row in rows]))
+            yield self._each("prune_requests.delete", ("request_guid",), [(row["request_guid"],) for row in rows])
         return len(rows)
 
     @transition
@@ -380,9 +423,8 @@ class SqliteTransitions:
             limit=limit,
             now=self._now(),
         )
-        dead = [(row["shard_id"], row["action_id"], row["action_guid"]) for row in rows if row["dead"]]
-        if dead:
-            yield self._ask("sweep_dead.delete", dead=_json(dead))
+        if dead := [(row["shard_id"], *_row_key(row)) for row in rows if row["dead"]]:
+            yield self._each("sweep_dead.delete", _KEY, dead)
         if len(rows) < limit:
             return Swept(len(dead), SweepPosition())
         last = rows[-1]
@@ -448,6 +490,10 @@ def _key(claim: Claim) -> tuple[int, str, str]:
     return claim.shard, claim.action_id, str(claim.guid)
 
 
+def _row_key(row: Row) -> tuple[str, str]:
+    return row["action_id"], row["action_guid"]
+
+
 def _claim(claim: Claim) -> tuple[int, str, str, int, str]:
     return claim.shard, claim.action_id, str(claim.guid), claim.attempt, str(claim.claimed_by)
 
@@ -462,34 +508,41 @@ def _changed(row: Row) -> Written:
     return Written(row["action_id"], UUID(row["action_guid"]), created=False, running=bool(row["running"]))
 
 
-def _interruption(row: Row) -> tuple[object, ...]:
-    """A row of claim.remember."""
+def _interruption(row: Row, shard: int, now: int) -> tuple[object, ...]:
+    """A row of _REMEMBERED."""
     outcome = Outcome.SUPERSEDED if row["verdict"] == "dead" else Outcome.INTERRUPTED
-    attempt, tick = row["attempt"], row["tick"] or 0
-    return row["action_id"], row["action_guid"], attempt, tick, outcome, row["claimed_by"], row["claimed_at"]
+    error = "its worker did not report back"
+    held = (row["claimed_by"], row["claimed_at"])
+    return shard, *_row_key(row), row["attempt"], row["tick"] or 0, outcome.value, error, *held, now
 
 
-def _settlement(row: Row, lane: str, lease_end: int) -> tuple[object, ...]:
-    """A row of claim.settle: where and when the row waits from here on, and whether it is claimed."""
-    key, interrupted = (row["action_id"], row["action_guid"]), row["interrupted"]
+def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, now: int) -> tuple[object, ...]:
+    """A row of _SETTLED: where and when a due row waits from here on, and for whom."""
+    scheduled_at, attempt, claimed_by, claimed_at = row["due_at"], row["attempt"], None, row["claimed_at"]
     match row["verdict"]:
         case "claimed":
-            return *key, lease_end, lane, interrupted, 1
+            scheduled_at, attempt, claimed_by, claimed_at = lease_end, attempt + 1, sync_guid, now
         case "blocked":
-            return *key, row["blocked_until"], lane, interrupted, 0
+            scheduled_at = row["blocked_until"]
         case "foreign":
-            return *key, row["due_at"], parked_lane(row["handler"]), interrupted, 0
-        case _:
-            return *key, row["due_at"], suspect_lane(row["handler"]), interrupted, 0
+            lane = parked_lane(row["handler"])
+        case "suspect":
+            lane = suspect_lane(row["handler"])
+    written = (scheduled_at, lane, row["interrupted"], attempt, claimed_by, claimed_at)
+    return shard, *_row_key(row), *written, sync_guid, now
 
 
-def _moved(row: Row, claimed: bool, lease_end: int) -> tuple[object, ...]:
-    """A row of move.insert."""
-    verdict = row["verdict"]
-    lane = parked_lane(row["handler"]) if verdict == "foreign" else row["lane"]
-    scheduled_at = lease_end if claimed else row["blocked_until"] if verdict == "blocked" else row["due_at"]
-    key = (row["created_at"], row["action_id"], row["action_guid"])
-    return *key, lane, scheduled_at, row["expires_at"], int(claimed)
+def _moved(row: Row, shard: int, sync_guid: str, lease_end: int | None, now: int) -> tuple[object, ...]:
+    """A row of _MOVED; claimed if there is an end of its lease."""
+    lane, scheduled_at = row["lane"], row["due_at"]
+    claim: tuple[object, ...] = (0, None, None)
+    if lease_end is not None:
+        scheduled_at, claim = lease_end, (1, sync_guid, now)
+    elif row["verdict"] == "blocked":
+        scheduled_at = row["blocked_until"]
+    elif row["verdict"] == "foreign":
+        lane = parked_lane(row["handler"])
+    return shard, *_row_key(row), lane, scheduled_at, row["expires_at"], *claim, row["created_at"], sync_guid, now
 
 
 def _answer(row: Row) -> Answer:
@@ -499,43 +552,37 @@ def _answer(row: Row) -> Answer:
     return Answer.RECORDED if row["held"] and row["state"] == State.LIVE else Answer.LOST
 
 
-def _next_at(one: Ended, now: int) -> int | None:
-    verdict = one.verdict
-    if verdict.state is not State.LIVE:
-        return None
-    return _begins_at(verdict.next_at, verdict.delay or timedelta(0), now)
+def _next_at(one: Ended, now: int) -> int:
+    return _begins_at(one.verdict.next_at, one.verdict.delay or timedelta(0), now)
 
 
 def _again(one: Ended, row: Row, now: int) -> tuple[object, ...]:
-    """A row of record.again."""
-    return *_key(one.claim), _next_at(one, now), row["lane"], str(one.claim.claimed_by)
+    """A row of _AGAIN."""
+    return *_key(one.claim), _next_at(one, now), row["lane"], str(one.claim.claimed_by), now
 
 
-def _record(one: Ended, row: Row, now: int) -> tuple[object, ...]:
-    """A row of record.record."""
+def _recorded(one: Ended, row: Row, now: int) -> tuple[object, ...]:
+    """A row of _RECORDED."""
     verdict = one.verdict
     return (
         *_key(one.claim),
-        verdict.state,
-        _next_at(one, now),
+        verdict.state.value,
+        _next_at(one, now) if verdict.state is State.LIVE else None,
         verdict.tick,
         in_microseconds(verdict.tick_at),
         verdict.tick_failures,
-        verdict.outcome,
+        verdict.outcome.value,
         verdict.error,
         row["interrupted"],
         row["claimed_at"],
+        now,
     )
 
 
-def _memory(one: Ended, row: Row, answer: Answer) -> Iterable[tuple[object, ...]]:
-    """The row of record.remember about an attempt, if it is worth one."""
-    claim, verdict = one.claim, one.verdict
+def _memory(claim: Claim, row: Row, tick: int, outcome: Outcome, error: str | None, now: int) -> tuple[object, ...]:
+    """A row of _REMEMBERED."""
     held = (str(claim.claimed_by), row["claimed_at"])
-    if answer is Answer.SUPERSEDED:
-        yield *_key(claim), claim.attempt, verdict.tick, Outcome.SUPERSEDED, verdict.outcome, *held
-    elif answer is Answer.RECORDED and verdict.outcome in _WENT_WRONG:
-        yield *_key(claim), claim.attempt, row["tick"], verdict.outcome, verdict.error, *held
+    return *_key(claim), claim.attempt, tick, outcome.value, error, *held, now
 
 
 def _attempt(row: Row, shard: int, sync_guid: UUID, attempt: int, claimed_at: datetime) -> Attempt:

@@ -6,8 +6,15 @@
 --   suspect  interrupted twice or more                                 → to the suspects' lane
 --   claimed  all others: attempt + 1, returned with the action
 -- A row whose claimed_by is still set when it is due was interrupted.
--- Differs from postgresql/claim.sql: `judge` reads, the others write what it said by exact key; all in one write
--- transaction, so nothing can be busy and no row needs a lock.
+-- Differs from postgresql/claim.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
+-- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
+
+-- name: probe
+select 1
+  from matrixsched_shard_locks l
+ where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked
+   and exists (select 1 from matrixsched_processing_queue p
+                where p.shard_id = :shard_id and p.lane = :lane and p.scheduled_at <= {now});
 
 -- name: judge
 with due as materialized (
@@ -37,26 +44,16 @@ select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_
 
 -- name: drop
 delete from matrixsched_processing_queue
- where (shard_id, action_id, action_guid) in (select :shard_id, value ->> 0, value ->> 1 from json_each(:dead));
+ where shard_id = :shard_id and action_id = :action_id and action_guid = :action_guid;
 
 -- name: remember
 insert into matrixsched_attempt_history
        (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
-select :shard_id, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, 'its worker did not report back',
-       value ->> 5, value ->> 6, {now}
-  from json_each(:interrupted)
- where true
+values (:shard_id, :action_id, :action_guid, :attempt, :tick, :outcome, :error, :claimed_by, :claimed_at, {now})
 on conflict do nothing;
 
 -- name: settle
-update matrixsched_processing_queue as p
-   set scheduled_at = j.value ->> 2,
-       lane = j.value ->> 3,
-       interrupted = j.value ->> 4,
-       attempt = p.attempt + (j.value ->> 5),
-       claimed_by = iif(j.value ->> 5, :sync_guid, null),
-       claimed_at = iif(j.value ->> 5, {now}, p.claimed_at),
-       rescheduled_by = :sync_guid,
-       rescheduled_at = {now}
-  from json_each(:settled) as j
- where p.shard_id = :shard_id and p.action_id = j.value ->> 0 and p.action_guid = j.value ->> 1;
+update matrixsched_processing_queue
+   set scheduled_at = :scheduled_at, lane = :lane, interrupted = :interrupted, attempt = :attempt,
+       claimed_by = :claimed_by, claimed_at = :claimed_at, rescheduled_by = :sync_guid, rescheduled_at = {now}
+ where shard_id = :shard_id and action_id = :action_id and action_guid = :action_guid;

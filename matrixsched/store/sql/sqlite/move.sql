@@ -1,15 +1,24 @@
 -- move (sqlite). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands for
 -- it. Rows that are due in the ungated lane and may run here are claimed in passing, as `claim` would: the caller
 -- chooses at most its limit of those that `judge` calls claimable. Writes only for the holder of the shard (fence).
--- Differs from postgresql/move.sql: `judge` reads, the others write what it said by exact key; all in one write
--- transaction, so nothing can be busy and no row needs a lock.
+-- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
+-- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
+
+-- name: probe
+select 1
+  from matrixsched_shard_locks l
+ where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked
+   and exists (select 1 from matrixsched_incoming_queue i where i.shard_id = :shard_id);
 
 -- name: judge
 with taken as materialized (
     select i.shard_id, i.created_at, i.action_id, i.action_guid, i.lane, i.scheduled_at, i.expires_at,
            (select max(s.scheduled_at) from matrixsched_processing_queue s
              where s.shard_id = i.shard_id and s.action_id = i.action_id and s.action_guid <> i.action_guid
-               and s.claimed_by is not null and s.scheduled_at > {now}) as blocked_until
+               and s.claimed_by is not null and s.scheduled_at > {now}) as blocked_until,
+           exists (select 1 from matrixsched_processing_queue s
+                    where s.shard_id = i.shard_id and s.action_id = i.action_id
+                      and s.action_guid = i.action_guid) as present
       from matrixsched_incoming_queue i
      where i.shard_id = :shard_id
        and exists (select 1 from matrixsched_shard_locks l
@@ -20,7 +29,7 @@ with taken as materialized (
 select t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at as due_at, t.expires_at, t.blocked_until,
        1 as attempt, 0 as interrupted, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick,
        a.tick_at, a.tick_failures,
-       case when a.action_guid is null then 'dead'
+       case when a.action_guid is null or t.present then 'dead'
             when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
             when t.blocked_until is not null then 'blocked'
             when a.handler not in (select value from json_each(:handlers)) then 'foreign'
@@ -31,18 +40,11 @@ select t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at as due_a
 
 -- name: remove
 delete from matrixsched_incoming_queue
- where (shard_id, created_at, action_id, action_guid)
-       in (select :shard_id, value ->> 0, value ->> 1, value ->> 2 from json_each(:taken));
+ where shard_id = :shard_id and created_at = :created_at and action_id = :action_id and action_guid = :action_guid;
 
 -- name: insert
 insert into matrixsched_processing_queue
        (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, claimed_by, claimed_at,
         added_at, moved_by, moved_at, rescheduled_by, rescheduled_at)
-select :shard_id, m.value ->> 1, m.value ->> 2, m.value ->> 3, m.value ->> 4, m.value ->> 5, m.value ->> 6, 0,
-       iif(m.value ->> 6, :sync_guid, null), iif(m.value ->> 6, {now}, null),
-       m.value ->> 0, :sync_guid, {now},
-       iif(m.value ->> 6, :sync_guid, null), iif(m.value ->> 6, {now}, null)
-  from json_each(:moved) as m
- where true
-on conflict (shard_id, action_id, action_guid) do nothing
-returning action_guid;
+values (:shard_id, :action_id, :action_guid, :lane, :scheduled_at, :expires_at, :attempt, 0, :claimed_by, :claimed_at,
+        :created_at, :sync_guid, {now}, :claimed_by, :claimed_at);

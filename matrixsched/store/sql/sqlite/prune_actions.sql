@@ -9,9 +9,8 @@ select shard_id, action_id, action_guid
  limit :limit;
 
 -- name: history
-delete from matrixsched_attempt_history
- where (shard_id, action_id) in (select value ->> 0, value ->> 1 from json_each(:old));
+delete from matrixsched_attempt_history where shard_id = :shard_id and action_id = :action_id;
 
 -- name: actions
 delete from matrixsched_scheduled_actions
- where (shard_id, action_id) in (select value ->> 0, value ->> 1 from json_each(:old));
+ where shard_id = :shard_id and action_id = :action_id and action_guid = :action_guid;

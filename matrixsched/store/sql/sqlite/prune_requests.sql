@@ -9,4 +9,4 @@ select request_guid
  limit :limit;
 
 -- name: delete
-delete from matrixsched_requests where request_guid in (select value from json_each(:old));
+delete from matrixsched_requests where request_guid = :request_guid;

@@ -16,4 +16,4 @@ select p.shard_id, p.action_id, p.action_guid,
 
 -- name: delete
 delete from matrixsched_processing_queue
- where (shard_id, action_id, action_guid) in (select value ->> 0, value ->> 1, value ->> 2 from json_each(:dead));
+ where shard_id = :shard_id and action_id = :action_id and action_guid = :action_guid;

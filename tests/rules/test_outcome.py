@@ -1,0 +1,128 @@
+"""What is recorded of an attempt, as a table."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrixsched.rules.action import Attempt, Claim, Outcome, State, Terms
+from matrixsched.rules.outcome import (
+    ERROR_CHARACTERS_MAX,
+    Cancel,
+    Done,
+    Expired,
+    Failed,
+    Missed,
+    RetryAt,
+    Stopped,
+    TimedOut,
+    Unrunnable,
+    judge,
+    refusal,
+)
+from matrixsched.rules.retry import Retry
+from matrixsched.rules.schedule import every
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+HOURLY = every(timedelta(hours=1), anchor=NOW)
+TWICE = Retry(max_attempts=2, first_delay=SECOND, jitter=0)
+
+
+def an_attempt(**facts):
+    defaults = {
+        "claim": Claim(0, "a", UUID(int=1), 1, UUID(int=2)),
+        "claimed_at": NOW,
+        "due_at": NOW,
+        "handler": "h",
+        "payload": b"null",
+        "terms": Terms(),
+        "version": 1,
+        "priority": 0,
+        "template": None,
+        "zone": None,
+        "expires_at": None,
+        "tick": 0,
+        "tick_at": NOW,
+        "tick_failures": 0,
+        "interruptions": 0,
+    }
+    return Attempt(**(defaults | facts))
+
+
+ONCE = an_attempt()
+REPEATING = an_attempt(terms=Terms(repeat=HOURLY))
+FAILED_BEFORE = an_attempt(tick_failures=1)
+REPEATING_FAILED_BEFORE = an_attempt(terms=Terms(repeat=HOURLY), tick_failures=1)
+EXPIRING = an_attempt(expires_at=NOW + timedelta(milliseconds=500))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "ending", "outcome", "state", "tick", "next_at", "delay"),
+    [
+        (ONCE, Done(), Outcome.SUCCEEDED, State.DONE, 0, None, None),
+        (REPEATING, Done(), Outcome.SUCCEEDED, State.LIVE, 1, NOW + timedelta(hours=1), None),
+        (ONCE, Failed("x"), Outcome.FAILED, State.LIVE, 0, None, SECOND),
+        (FAILED_BEFORE, Failed("x"), Outcome.FAILED, State.FAILED, 0, None, None),
+        (REPEATING_FAILED_BEFORE, Failed("x"), Outcome.FAILED, State.LIVE, 1, NOW + timedelta(hours=1), None),
+        (ONCE, TimedOut(SECOND), Outcome.TIMED_OUT, State.LIVE, 0, None, SECOND),
+        (EXPIRING, Failed("x"), Outcome.FAILED, State.EXPIRED, 0, None, None),
+        (ONCE, RetryAt(NOW + 5 * SECOND), Outcome.RETRIED, State.LIVE, 0, NOW + 5 * SECOND, None),
+        (FAILED_BEFORE, RetryAt(5 * SECOND), Outcome.RETRIED, State.LIVE, 0, None, 5 * SECOND),
+        (REPEATING, Cancel("enough"), Outcome.CANCELLED, State.CANCELLED, 0, None, None),
+        (ONCE, Stopped(), Outcome.INTERRUPTED, State.LIVE, 0, None, timedelta(0)),
+        (ONCE, Unrunnable("no such field"), Outcome.QUARANTINED, State.QUARANTINED, 0, None, None),
+        (REPEATING, Expired(), Outcome.EXPIRED, State.EXPIRED, 0, None, None),
+        (ONCE, Missed(), Outcome.MISSED, State.EXPIRED, 0, None, None),
+        (REPEATING, Missed(), Outcome.MISSED, State.LIVE, 1, NOW + timedelta(hours=1), None),
+    ],
+)
+def test_what_follows_from_how_an_attempt_ended(attempt, ending, outcome, state, tick, next_at, delay):
+    verdict = judge(attempt, ending, TWICE, NOW, 0)
+    assert (verdict.outcome, verdict.state, verdict.tick) == (outcome, state, tick)
+    assert (verdict.next_at, verdict.delay) == (next_at, delay)
+
+
+def test_a_snooze_keeps_the_failures_counted_so_far():
+    assert judge(FAILED_BEFORE, RetryAt(SECOND), TWICE, NOW, 0).tick_failures == 1
+
+
+def test_a_new_tick_has_its_retries_back():
+    assert judge(REPEATING_FAILED_BEFORE, Failed("x"), TWICE, NOW, 0).tick_failures == 0
+
+
+def test_a_repetition_ends_with_its_expiry():
+    attempt = an_attempt(terms=Terms(repeat=HOURLY), expires_at=NOW + timedelta(minutes=30))
+    assert judge(attempt, Done(), TWICE, NOW, 0).state is State.DONE
+    assert judge(attempt, Missed(), TWICE, NOW, 0).state is State.EXPIRED
+
+
+@given(st.text(st.characters(codec=None, categories=None), max_size=3 * ERROR_CHARACTERS_MAX))
+def test_any_error_text_becomes_one_that_every_database_stores(text):
+    stored = judge(ONCE, Failed(text), TWICE, NOW, 0).error
+    assert stored is not None
+    assert len(stored) <= ERROR_CHARACTERS_MAX
+    assert "\x00" not in stored
+    stored.encode()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "refused"),
+    [
+        (ONCE, None),
+        (an_attempt(expires_at=NOW), Expired),
+        (an_attempt(expires_at=NOW + SECOND), None),
+        (an_attempt(interruptions=4), None),
+        (an_attempt(interruptions=5), Unrunnable),
+        (an_attempt(terms=Terms(start_within=SECOND), tick_at=NOW - SECOND), None),
+        (an_attempt(terms=Terms(start_within=SECOND), tick_at=NOW - 2 * SECOND), Missed),
+    ],
+)
+def test_what_is_over_or_dangerous_is_not_started(attempt, refused):
+    assert type(refusal(attempt, Retry(), NOW)) is (refused or type(None))
+
+
+def test_an_action_that_must_not_run_twice_after_a_crash_is_quarantined_at_its_first_interruption():
+    assert isinstance(refusal(an_attempt(interruptions=1), Retry(max_interruptions=0), NOW), Unrunnable)

@@ -1,0 +1,225 @@
+"""Bad input: a typed error with facts and a remedy, nothing written, the same on both databases."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pydantic import BaseModel
+
+from matrixsched import App, Retry, call, every
+from matrixsched.clock import ManualClock
+from matrixsched.errors import (
+    BadDatabaseUrl,
+    BadInput,
+    DatabaseUnavailable,
+    InvalidId,
+    InvalidNumber,
+    InvalidPayload,
+    InvalidTime,
+    MatrixSchedError,
+    NotOpen,
+    PayloadTooLarge,
+    SchemaMissing,
+)
+
+pytestmark = pytest.mark.anyio
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+class Money(BaseModel):
+    amount: float
+    note: str = ""
+
+
+class Other(BaseModel):
+    amount: float
+
+
+@pytest.fixture
+def pay(app: App):
+    @app.action("pay")
+    async def pay(money: Money) -> None: ...
+
+    return pay
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"id": ""}, InvalidId),
+        ({"id": "x" * 257}, InvalidId),
+        ({"id": "ü" * 129}, InvalidId),
+        ({"id": "a\x00b"}, InvalidId),
+        ({"id": "a\nb"}, InvalidId),
+        ({"id": "\ud83d"}, InvalidId),
+        ({"id": 5}, InvalidId),
+        ({"at": datetime(2030, 1, 1)}, InvalidTime),  # noqa: DTZ001
+        ({"at": datetime(2201, 1, 1, tzinfo=UTC)}, InvalidTime),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, InvalidTime),
+        ({"at": datetime(1, 1, 1, tzinfo=UTC)}, InvalidTime),
+        ({"at": "tomorrow"}, InvalidTime),
+        ({"delay": timedelta(seconds=-1)}, InvalidTime),
+        ({"delay": timedelta.max}, InvalidTime),
+        ({"delay": 60}, InvalidTime),
+        ({"at": NOON, "delay": timedelta(seconds=1)}, InvalidTime),
+        ({"expires_at": datetime(2030, 1, 1)}, InvalidTime),  # noqa: DTZ001
+        ({"at": NOON, "expires_at": NOON}, InvalidTime),
+        ({"start_within": timedelta(0)}, InvalidTime),
+        ({"timeout": timedelta(seconds=-1)}, InvalidTime),
+        ({"timeout": timedelta(0)}, InvalidTime),
+        ({"priority": -1}, InvalidNumber),
+        ({"priority": 2**63}, InvalidNumber),
+        ({"priority": 1.5}, InvalidNumber),
+        ({"priority": float("nan")}, InvalidNumber),
+        ({"request_id": "a\x00"}, InvalidId),
+        ({"exists": "maybe"}, BadInput),
+    ],
+    ids=repr,
+)
+async def test_an_option_that_cannot_be_is_refused_and_nothing_is_written(app, pay, options, error):
+    with pytest.raises(error) as refused:
+        await app.schedule(pay, Money(amount=1), **options)
+    assert refused.value.remedy in str(refused.value)
+    assert await app.list() == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "error"),
+    [
+        (Other(amount=1), InvalidPayload),
+        ({"amount": "much"}, InvalidPayload),
+        ({}, InvalidPayload),
+        (None, InvalidPayload),
+        ("text", InvalidPayload),
+        (Money(amount=float("nan")), InvalidPayload),
+        (Money(amount=float("inf")), InvalidPayload),
+        (Money(amount=1, note="\ud800"), InvalidPayload),
+        (Money(amount=1, note="x" * 1_000_001), PayloadTooLarge),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+async def test_a_payload_that_the_handler_cannot_take_is_refused(app, pay, payload, error):
+    with pytest.raises(error) as refused:
+        await app.schedule(pay, payload, id="p")
+    assert "pay" in str(refused.value)
+    assert "much" not in str(refused.value), "a value of the payload must not be shown"
+    assert await app.list() == []
+
+
+async def test_deeply_nested_and_unknown_values_are_refused_for_handlers_elsewhere_too(app):
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    for payload in (nested, {"at": object()}, {"x": float("nan")}, {1: {2: {3, 4}}, "b": float("inf")}):
+        with pytest.raises(InvalidPayload):
+            await app.schedule("elsewhere", payload)
+    assert await app.list() == []
+
+
+async def test_unknown_handlers_and_strange_calls_are_refused(app, pay):
+    for handler in (None, 5, len, lambda: None):
+        with pytest.raises(BadInput):
+            await app.schedule(handler)
+    with pytest.raises(InvalidId):
+        await app.schedule("")
+    with pytest.raises(BadInput):
+        await app.schedule_many([("pay", Money(amount=1))])
+    with pytest.raises(TypeError):
+        call("pay", Money(amount=1), colour="red")
+    with pytest.raises(BadInput):
+        await app.list(limit=0)
+    assert await app.list() == []
+
+
+async def test_a_name_is_registered_once_and_its_signature_must_be_clear(app, pay):
+    with pytest.raises(BadInput, match="registered already"):
+        app.action("pay")(lambda: None)
+    with pytest.raises(BadInput, match="must take"):
+
+        @app.action("three")
+        async def three(a: int, b: int, c: int) -> None: ...
+
+    with pytest.raises(InvalidTime):
+        app.action("slow", timeout=timedelta(0))(lambda: None)
+
+
+@pytest.mark.parametrize("wrong", [{"max_attempts": 0}, {"factor": float("nan")}, {"jitter": -1}])
+async def test_policies_are_checked_before_they_are_used(wrong):
+    with pytest.raises(InvalidNumber):
+        Retry(**wrong)
+    with pytest.raises(InvalidTime):
+        every(timedelta(0))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "reminders.db",
+        "mysql://user:hunter2@host/db",
+        "sqlite:/one-slash.db",
+        "sqlite://host/path",
+        "postgresql://user:hunter2@host:notaport/db",
+        "postgresql://user:hunter2@[::1/db",
+        "postgresql://user:hunter2@host/db?listen=perhaps",
+        None,
+    ],
+)
+def test_a_database_url_that_cannot_be_read_is_refused_without_showing_it(url):
+    with pytest.raises(BadDatabaseUrl) as refused:
+        App(url)
+    assert "hunter2" not in str(refused.value)
+    assert "postgresql://user@host/database" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:hunter2@127.0.0.1:1/db",
+        "postgresql://user:hunter2@does-not-exist.invalid/db",
+        "postgresql://user:hunter2@127.0.0.1:1/db?target_session_attrs=read-write",
+        "sqlite:////no/such/folder/at/all/file.db",
+    ],
+)
+async def test_an_unreachable_database_says_what_to_check_and_shows_no_password(url):
+    app = App(url, clock=ManualClock())
+    with pytest.raises(DatabaseUnavailable) as refused:
+        await app.open()
+    told = repr(refused.value) + str(refused.value) + repr(refused.value.__cause__) + repr(refused.value.__context__)
+    assert "hunter2" not in told
+    assert "Check that it runs" in str(refused.value)
+
+
+async def test_a_wrong_password_or_database_is_an_unavailable_database(postgres_dsn):
+    app = App(postgres_dsn.rpartition("/")[0] + "/nowhere")
+    with pytest.raises(DatabaseUnavailable, match="InvalidCatalogName"):
+        await app.open()
+
+
+async def test_a_file_that_is_no_database_is_not_touched(tmp_path):
+    file = tmp_path / "letter.db"
+    file.write_text("Dear Sir or Madam, " * 100)
+    with pytest.raises(DatabaseUnavailable, match="not a database"):
+        await App(f"sqlite:///{file}").open()
+    assert file.read_text() == "Dear Sir or Madam, " * 100
+
+
+async def test_a_database_without_schema_says_init(database_url):
+    with pytest.raises(SchemaMissing, match="matrixsched init"):
+        await App(database_url).open()
+
+
+async def test_an_application_that_is_not_open_says_so(database_url):
+    app = App(database_url)
+    await app.init()
+    with pytest.raises(NotOpen, match="async with app"):
+        await app.get("x")
+
+
+async def test_every_error_is_one_of_ours(app, pay):
+    with pytest.raises(MatrixSchedError):
+        await app.get("\x00")
+    with pytest.raises(InvalidId):
+        await app.cancel("x" * 300)
+    with pytest.raises(InvalidTime):
+        await app.reschedule("x", at=datetime(2030, 1, 1))  # noqa: DTZ001
