@@ -14,6 +14,7 @@ from uuid import UUID
 import anyio
 import psycopg
 import pytest
+from support.interleaving import HANDLER, LEASE, an_action
 from support.plans import BIG_TABLES, Plan, explain, first_ask, prepare
 from support.postgres import PostgresServer
 
@@ -25,15 +26,13 @@ from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
 from matrixsched.store.transition import Ask, Transition
-from matrixsched.store.values import Change, Ended, Holding, NewAction, SweepPosition
+from matrixsched.store.values import Change, Ended, Holding, SweepPosition
 
 SHARDS = 4
 LIMIT = 50
 CLOCK = ManualClock()
 NOW = CLOCK.now()
 SYNC = UUID(int=1)
-LEASE = timedelta(seconds=10)
-HANDLER = "greet"
 DO = PostgresTransitions("default", clock=CLOCK)
 
 # In every shard 25,000 actions of the future, 500 that are due, 1,000 due ones of a handler that we do not know, and
@@ -106,25 +105,6 @@ ENDED = [
 ]
 
 
-def an_action(id: str) -> NewAction:
-    return NewAction(
-        shard=0,
-        id=id,
-        guid=uuid.uuid4(),
-        request_guid=None,
-        handler=HANDLER,
-        payload=b"null",
-        terms=Terms(),
-        lane=UNGATED,
-        priority=0,
-        template=None,
-        zone=None,
-        expires_at=None,
-        at=NOW,
-        delay=timedelta(0),
-    )
-
-
 def an_attempt(claim: Claim) -> Attempt:
     return Attempt(
         claim=claim,
@@ -152,7 +132,7 @@ def a_change(id: str) -> Change:
 # Shard 0 is held and beats, so that there is no incoming row for whoever asks; before the due time nothing else is due.
 BEFORE_ALL = PostgresTransitions("default", clock=ManualClock(NOW - timedelta(hours=1)))
 LANES = [lane(f"handler {number}") for number in range(50) for lane in (parked_lane, suspect_lane)]
-BATCH = [an_action(id) for number in range(LIMIT // 2) for id in (f"fresh {number}", f"future {number * SHARDS}")]
+BATCH = [an_action(NOW, id) for number in range(LIMIT // 2) for id in (f"fresh {number}", f"future {number * SHARDS}")]
 
 HOT: dict[str, Transition[Any]] = {
     "acquire_shard": DO.acquire_shard(sync_guid=uuid.uuid4(), holder="me", lease=LEASE, lanes=LANES),
@@ -171,7 +151,7 @@ HOT: dict[str, Transition[Any]] = {
     "give_back": DO.give_back([an_attempt(claim) for claim in CLAIMS]),
     "record": DO.record(ENDED, history_max=50),
     "schedule": DO.schedule(BATCH, uuid.uuid4(), replace=True, lock_timeout=None, tell=False),
-    "replace_expected": DO.replace_expected(an_action("future 0"), uuid.uuid4(), guid_of("future 0"), tell=False),
+    "replace_expected": DO.replace_expected(an_action(NOW, "future 0"), uuid.uuid4(), guid_of("future 0"), tell=False),
     "reschedule": DO.reschedule(a_change("future 0"), revive=True, tell=False),
     "cancel": DO.cancel(a_change("future 0")),
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),

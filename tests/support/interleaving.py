@@ -217,7 +217,7 @@ class World:
     async def session(self) -> Session:
         connection = await asyncpg.connect(self.dsn, timeout=DEADLINE_S)
         self.stack.callback(connection.terminate)
-        # The worst case a deadlock is looked for only after a second.
+        # By default a deadlock is looked for only after a second.
         await connection.execute("set deadlock_timeout = '50ms'")
         return Session(self, connection)
 
@@ -261,23 +261,8 @@ class World:
     def now(self) -> datetime:
         return self.clock.now()
 
-    def an_action(self, id: str = "a", *, at: datetime | None = None, guid: UUID | None = None) -> NewAction:
-        return NewAction(
-            shard=0,
-            id=id,
-            guid=guid or uuid4(),
-            request_guid=None,
-            handler=HANDLER,
-            payload=b"null",
-            terms=Terms(),
-            lane=UNGATED,
-            priority=0,
-            template=None,
-            zone=None,
-            expires_at=None,
-            at=at or self.now,
-            delay=timedelta(0),
-        )
+    def an_action(self, id: str = "a", *, at: datetime | None = None) -> NewAction:
+        return an_action(at or self.now, id)
 
     def scheduling(
         self, *batch: NewAction, request: UUID | None = None, lock_timeout: timedelta | None = None
@@ -374,6 +359,26 @@ class World:
         return {row["action_id"]: row["rows"] for row in found}
 
 
+def an_action(at: datetime, id: str = "a") -> NewAction:
+    """A version of an action, with a guid of its own, in the only shard."""
+    return NewAction(
+        shard=0,
+        id=id,
+        guid=uuid4(),
+        request_guid=None,
+        handler=HANDLER,
+        payload=b"null",
+        terms=Terms(),
+        lane=UNGATED,
+        priority=0,
+        template=None,
+        zone=None,
+        expires_at=None,
+        at=at,
+        delay=timedelta(0),
+    )
+
+
 def _verdict(attempt: Attempt, retry_in: timedelta | None) -> Verdict:
     return Verdict(
         outcome=Outcome.SUCCEEDED if retry_in is None else Outcome.FAILED,
@@ -430,7 +435,7 @@ async def a_world(dsn: str) -> AsyncIterator[World]:
 def cured(**taken_out: Sequence[Taken]) -> pytest.MarkDecorator:
     """Run a case with its cure in place, and once with each of these ways to take it out: then it must go wrong.
 
-    The case gets `cure`, what to take out, which is empty and false when the cure is in place.
+    The case gets it as `taken_out`, which is empty, and so false, when the cure is in place.
     """
     ways = [pytest.param(out, id=name.replace("_", " ")) for name, out in taken_out.items()]
     return pytest.mark.parametrize("taken_out", [pytest.param((), id="cure in place"), *ways])
