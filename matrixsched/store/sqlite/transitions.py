@@ -100,13 +100,20 @@ class SqliteTransitions:
         fresh = {row["request_guid"] for row in requests}
         asked = [new for new, guid in zip(batch, guids, strict=True) if guid in fresh]
         found = yield self._ask("schedule.judge", keys=_json([(new.shard, new.id) for new in asked]), now=now)
-        wanted = [(asked[row["number"]], row) for row in found if replace or not row["present"]]
+        given = [(asked[row["number"]], row) for row in found]
+        # Over itself a version is never written: it would be queued twice.
+        wanted = [
+            (new, row)
+            for new, row in given
+            if row["action_guid"] is None or (replace and row["action_guid"] != str(new.guid))
+        ]
         for new, _ in wanted:
             yield self._ask("schedule.write", **_new_action(new, now), now=now)
         if wanted:
             yield self._ask("schedule.queue", written=_json([(new.shard, new.id) for new, _ in wanted]), now=now)
         return [
-            Written(new.id, new.guid, created=not row["present"], running=bool(row["running"])) for new, row in wanted
+            Written(new.id, new.guid, created=row["action_guid"] is None, running=bool(row["running"]))
+            for new, row in wanted
         ]
 
     @transition
