@@ -60,7 +60,7 @@ def _handler(
         def do_GET(self) -> None:
             match self.path.partition("?")[0]:
                 case "/metrics":
-                    self._answer(HTTPStatus.OK, exposition(), CONTENT_TYPE_LATEST)
+                    self._tell_metrics()
                 case "/healthz":
                     self._say(HTTPStatus.OK, "alive")
                 case "/readyz":
@@ -68,6 +68,14 @@ def _handler(
                     self._say(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, why)
                 case _:
                     self._say(HTTPStatus.NOT_FOUND, "try /metrics, /healthz or /readyz")
+
+        def _tell_metrics(self) -> None:
+            try:
+                body = exposition()
+            except Exception as error:
+                self._say(HTTPStatus.INTERNAL_SERVER_ERROR, f"the metrics could not be read ({type(error).__name__})")
+            else:
+                self._answer(HTTPStatus.OK, body, CONTENT_TYPE_LATEST)
 
         def _say(self, status: HTTPStatus, text: str) -> None:
             self._answer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")

@@ -10,13 +10,17 @@ With PROMETHEUS_MULTIPROC_DIR set before this module is imported, the numbers li
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from glob import escape, glob
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector  # type: ignore[no-untyped-call, unused-ignore]
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from matrixsched.events import (
     AttemptEnded,
@@ -210,10 +214,25 @@ def metrics_are_shared() -> bool:
 
 def exposition_of(folder: str) -> Callable[[], bytes]:
     """The metrics of all processes that write to the folder, added up."""
+    registry = CollectorRegistry()
+    registry.register(_Folder(folder))
+    return lambda: generate_latest(registry)
 
-    def exposition() -> bytes:
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
 
-    return exposition
+class _Folder(Collector):
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def collect(self) -> Iterable[Metric]:
+        files = [file for file in glob(f"{escape(self._path)}/*.db") if _is_readable(file)]
+        merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+        return merged
+
+
+def _is_readable(file: str) -> bool:
+    """A process that starts, or is killed while it starts, leaves a file that is not one yet; it must not hide all."""
+    try:
+        MultiProcessCollector.merge([file])  # type: ignore[no-untyped-call]
+    except (struct.error, RuntimeError, ValueError, OSError):
+        return False
+    return True

@@ -125,13 +125,17 @@ def worker(
         typer.Option(min=0, max=65535, help="Serve /metrics, /healthz and /readyz; 0 takes a free port."),
     ] = None,
     stop_grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long handlers may go on after SIGTERM.")
+        float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="How long handlers may go on after SIGTERM.")
     ] = 30.0,
     attempt_lease: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="How soon others take over from a worker that died.")
+        float,
+        typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="How soon others take over from a worker that died."),
     ] = 10.0,
     shard_lease: Annotated[
-        float, typer.Option(min=0.6, metavar="SECONDS", help="How long a dead worker can keep others from a shard.")
+        float,
+        typer.Option(
+            min=0.6, max=86_400, metavar="SECONDS", help="How long a dead worker can keep others from a shard."
+        ),
     ] = 10.0,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
 ) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol, Self
 from uuid import uuid4
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -257,7 +257,11 @@ class LiveDisplay:
             state = Text("killed", style="red") if is_dead else Text("running", style="green")
             table.add_row(str(pid), f"{done:,}", str(len(show.account.under_way(pid))), state)
         bar = ProgressBar(total=total, completed=show.finished, width=60)
-        self._live.update(Group(Text(_progress(show), style="bold"), bar, table))
+        # The bar is given a row of its own: by itself it does not end its line.
+        rows = Table.grid()
+        for part in (Text(_progress(show), style="bold"), bar, table):
+            rows.add_row(part)
+        self._live.update(rows)
 
 
 class PlainDisplay:

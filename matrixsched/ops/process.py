@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -16,7 +18,14 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from matrixsched.app import App
-from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, HandlersLeaked, OutcomeUnknown
+from matrixsched.errors import (
+    DatabaseBusy,
+    DatabaseUnavailable,
+    HandlersLeaked,
+    InvalidNumber,
+    MatrixSchedError,
+    OutcomeUnknown,
+)
 from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import Logs, log, log_to
 from matrixsched.observe.metrics import Metrics, metrics_are_shared
@@ -45,6 +54,9 @@ class WorkerOptions:
     metrics_port: int | None = None
 
     def policy(self) -> WorkerPolicy:
+        for name, seconds in self._durations().items():
+            if not math.isfinite(seconds):
+                raise InvalidNumber(name, seconds, "must be a number of seconds")
         return WorkerPolicy(
             concurrency=self.concurrency,
             stop_grace=timedelta(seconds=self.stop_grace_s),
@@ -54,14 +66,16 @@ class WorkerOptions:
             heartbeat=timedelta(seconds=self.shard_lease_s * 0.3),
         )
 
-    def for_child(self) -> list[str]:
-        """The same worker as arguments for a child of the supervisor, which serves the metrics of all."""
-        numbers = {
-            "--concurrency": self.concurrency,
+    def _durations(self) -> dict[str, float]:
+        return {
             "--stop-grace": self.stop_grace_s,
             "--attempt-lease": self.attempt_lease_s,
             "--shard-lease": self.shard_lease_s,
         }
+
+    def for_child(self) -> list[str]:
+        """The same worker as arguments for a child of the supervisor, which serves the metrics of all."""
+        numbers = {"--concurrency": self.concurrency} | self._durations()
         given = [part for name, value in numbers.items() for part in (name, str(value))]
         return ["worker", self.target, *given, *(["--log-json"] if self.log_json else [])]
 
@@ -83,16 +97,24 @@ class WorkerProcess:
         self._app = app
         self._policy = policy
         self._metrics_port = metrics_port
+        self._heard = hear_signals(STOP_SIGNALS)
         self._opening = anyio.CancelScope()
+        self._is_stopping = False
         Logs(app.events)
         self._worker = Worker(app, policy)
         is_measured = metrics_port is not None or metrics_are_shared()
         self._metrics = Metrics(app.events, self._worker.runner) if is_measured else None
 
     async def run(self) -> int:
+        code, failure = 1, None
         async with self._heeding_signals():
-            with self._served():
-                code = await self._lived()
+            try:
+                with self._served():
+                    code = await self._lived()
+            except MatrixSchedError as error:
+                failure = error
+        if failure is not None:
+            raise failure  # only here: inside it would come out wrapped in a group
         if self._worker.runner.leaked:
             # Their threads cannot be ended, and Python would wait for them.
             self._leave()
@@ -104,6 +126,7 @@ class WorkerProcess:
         try:
             async with anyio.create_task_group() as beside:
                 beside.start_soon(self._publish)
+                beside.start_soon(self._heed_worker)
                 code = await self._worked()
                 beside.cancel_scope.cancel()
         finally:
@@ -155,6 +178,8 @@ class WorkerProcess:
             yield
 
     def _readiness(self) -> Readiness:
+        if self._is_stopping:
+            return Readiness(False, "stopping")
         looked_at = self._worker.intake.looked_at
         if looked_at is None:
             return Readiness(False, "waiting for the database")
@@ -185,7 +210,7 @@ class WorkerProcess:
 
             # Until the process ends, and not only this block: closing connections can be interrupted as well.
             StopsOnSignals(
-                hear_signals(STOP_SIGNALS),
+                self._heard,
                 stop=stop,
                 is_stuck=lambda: self._worker.runner.running > 0,
                 leave=self._leave,
@@ -194,17 +219,25 @@ class WorkerProcess:
             ).start()
             yield
 
+    async def _heed_worker(self) -> None:
+        """A worker that stops by itself, for want of slots, must come to its end like one that was told to."""
+        await self._worker.stopping.wait()
+        if not self._is_stopping:
+            self._heard.put(signal.SIGTERM)
+
     def _stop(self, at_once: bool) -> None:
         log(logging.INFO, "stopping at once" if at_once else "stopping: handlers under way may finish")
+        self._is_stopping = True
         self._opening.cancel()
         self._worker.stop(at_once=at_once)
 
     def _leave(self) -> NoReturn:
-        stuck = self._worker.runner.running + self._worker.runner.leaked
+        runner = self._worker.runner
         log(
             logging.ERROR,
             "leaving without handlers that do not end: what they did not finish is run again",
-            count=stuck,
+            running=runner.running,
+            leaked=runner.leaked,
         )
         logging.shutdown()
         sys.stdout.flush()
