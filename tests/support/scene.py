@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from matrixsched.clock import ManualClock, SeededChance
+from matrixsched.clock import ManualClock, SystemChance
 from matrixsched.rules.action import UNGATED, Action, Attempt, Claim, Outcome, PastAttempt, State, Terms
 from matrixsched.rules.outcome import Verdict
 from matrixsched.store.statements import render, statement
@@ -57,7 +57,7 @@ class Scene:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
-        self._chance = SeededChance(7)
+        self._chance = SystemChance()
 
     @property
     def do(self) -> Transitions:
@@ -232,9 +232,8 @@ class Scene:
             await self.sql(f"delete from matrixsched.{name}")
         await self.sql(
             "update matrixsched.shard_locks set locked = false, last_locked_by = null, "
-            "last_processing_start_at = default, last_heartbeat_at = default"
-            if self.store.dialect == "postgresql"
-            else "update matrixsched.shard_locks set locked = false"
+            "last_processing_start_at = :epoch, last_heartbeat_at = :epoch",
+            epoch=_EPOCH,
         )
 
     async def check_one_live_row(self) -> None:
