@@ -104,14 +104,27 @@ remembered as (
       join removed r on r.action_guid = d.action_guid
     on conflict do nothing
 ),
-forgotten as ( -- the last :history_max of an action are kept
+forgotten as ( -- the last :history_max of an action are kept, the one remembered just now among them
     delete from matrixsched.attempt_history h
-     using ended e
-     where e.outcome in ('failed', 'timed_out', 'interrupted')
-       and h.shard_id = e.shard_id and h.action_id = e.action_id
-       and h.ended_at < (select k.ended_at from matrixsched.attempt_history k
-                          where k.shard_id = e.shard_id and k.action_id = e.action_id
-                          order by k.ended_at desc offset cast(:history_max as integer) - 1 limit 1)
+     using (
+         select e.shard_id, e.action_id,
+                cast(:history_max as integer)
+                - cast(e.outcome in ('failed', 'timed_out', 'interrupted') as integer) as keep
+           from ended e
+           join held h on h.action_guid = e.action_guid
+          where e.outcome in ('failed', 'timed_out', 'interrupted') or h.interrupted > 0 -- remembered by claims
+         union all
+         select r.shard_id, r.action_id, cast(:history_max as integer) - 1 from removed r
+     ) n
+     cross join lateral (
+         select k.action_guid, k.attempt
+           from matrixsched.attempt_history k
+          where k.shard_id = n.shard_id and k.action_id = n.action_id
+          order by k.ended_at desc, k.attempt desc
+         offset n.keep
+     ) old
+     where h.shard_id = n.shard_id and h.action_id = n.action_id
+       and h.action_guid = old.action_guid and h.attempt = old.attempt
 )
 select e.action_guid,
        case when r.action_guid is not null then 'recorded'
