@@ -4,8 +4,8 @@
     scene.clock.advance(2 * LEASE)            # its worker is gone
     (again,) = await scene.sync()             # the next one finds it
 
-Makers hide what does not matter: unless told otherwise everything happens in shard 0, to the handler "greet". Raw SQL is
-written for PostgreSQL and read back alike from both: times as datetimes, guids as UUIDs.
+Makers hide what does not matter: unless told otherwise everything happens in shard 0, to the handler "greet". Raw SQL
+is written for PostgreSQL and read back alike from both: times as datetimes, guids as UUIDs.
 """
 
 from __future__ import annotations
