@@ -5,13 +5,16 @@
 --   lost        the row is no longer held by this attempt: nothing is written
 --   busy        a transaction holds the action: nothing is written, send it again
 with ended as materialized (
-    select * from unnest(
-        cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
-        cast(:attempts as integer[]), cast(:claimed_by as uuid[]), cast(:outcomes as text[]), cast(:states as text[]),
-        cast(:ticks as bigint[]), cast(:tick_at as timestamptz[]), cast(:tick_failures as integer[]),
-        cast(:next_at as timestamptz[]), cast(:delays as interval[]), cast(:errors as text[])
-    ) as e (shard_id, action_id, action_guid, attempt, claimed_by, outcome, state, tick, tick_at, tick_failures,
-            next_at, delay, error)
+    select e.*, -- a delay is in days of 24 hours, wherever the session is
+           coalesce(e.next_at, ({now} at time zone 'UTC' + e.delay) at time zone 'UTC') as begins_at
+      from unnest(
+               cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
+               cast(:attempts as integer[]), cast(:claimed_by as uuid[]), cast(:outcomes as text[]),
+               cast(:states as text[]), cast(:ticks as bigint[]), cast(:tick_at as timestamptz[]),
+               cast(:tick_failures as integer[]), cast(:next_at as timestamptz[]), cast(:delays as interval[]),
+               cast(:errors as text[])
+           ) as e (shard_id, action_id, action_guid, attempt, claimed_by, outcome, state, tick, tick_at, tick_failures,
+                   next_at, delay, error)
 ),
 current as materialized (
     select a.action_guid, a.lane, a.tick
@@ -39,7 +42,7 @@ finished as (
 ),
 again as (
     update matrixsched.processing_queue p
-       set scheduled_at = coalesce(e.next_at, {now} + e.delay), lane = c.lane, interrupted = 0, claimed_by = null,
+       set scheduled_at = e.begins_at, lane = c.lane, interrupted = 0, claimed_by = null,
            rescheduled_by = e.claimed_by, rescheduled_at = {now}
       from ended e
       join current c on c.action_guid = e.action_guid
@@ -60,7 +63,7 @@ held as (
 recorded as (
     update matrixsched.scheduled_actions a
        set state = e.state, finished_at = case when e.state = 'live' then null else {now} end,
-           scheduled_at = case when e.state = 'live' then coalesce(e.next_at, {now} + e.delay) else a.scheduled_at end,
+           scheduled_at = case when e.state = 'live' then e.begins_at else a.scheduled_at end,
            tick = e.tick, tick_at = e.tick_at, tick_failures = e.tick_failures,
            succeeded = a.succeeded + cast(e.outcome = 'succeeded' as integer),
            failed = a.failed + cast(e.outcome in ('failed', 'timed_out') as integer),
