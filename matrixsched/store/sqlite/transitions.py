@@ -346,9 +346,13 @@ class SqliteTransitions:
         now = self._now()
         found = yield self._ask("record.judge", ended=_json([_claim(one.claim) for one in ended]))
         judged = [(ended[row["number"]], row, _answer(row)) for row in found]
-        went_wrong = [one.claim for one in ended if one.verdict.outcome in _WENT_WRONG]
-        if forgotten := [(claim.shard, claim.action_id, history_max) for claim in went_wrong]:
-            yield self._each("record.forget", (*_ACTION, "history_max"), forgotten)
+        forgotten = [
+            (one.claim.shard, one.claim.action_id, _kept(one, answer, history_max))
+            for one, row, answer in judged
+            if _forgets(one, row, answer)
+        ]
+        if forgotten:
+            yield self._each("record.forget", (*_ACTION, "keep"), forgotten)
         if superseded := [(one, row) for one, row, answer in judged if row["held"] and answer is Answer.SUPERSEDED]:
             yield from self._supersede(superseded, now)
         if recorded := [(one, row) for one, row, answer in judged if answer is Answer.RECORDED]:
@@ -550,6 +554,19 @@ def _answer(row: Row) -> Answer:
         return Answer.SUPERSEDED
     # Finished at this very guid: by a twin of this outcome.
     return Answer.RECORDED if row["held"] and row["state"] == State.LIVE else Answer.LOST
+
+
+def _forgets(one: Ended, row: Row, answer: Answer) -> bool:
+    """Whether the history of its action has grown, now or by claims that found it interrupted."""
+    if answer is Answer.SUPERSEDED:
+        return bool(row["held"])
+    return answer is Answer.RECORDED and (one.verdict.outcome in _WENT_WRONG or row["interrupted"] > 0)
+
+
+def _kept(one: Ended, answer: Answer, history_max: int) -> int:
+    """How many of the past attempts stay beside the one that may be remembered now."""
+    remembered = answer is Answer.SUPERSEDED or one.verdict.outcome in _WENT_WRONG
+    return history_max - int(remembered)
 
 
 def _next_at(one: Ended, now: int) -> int:

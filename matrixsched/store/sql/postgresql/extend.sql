@@ -24,7 +24,8 @@ mine as materialized (
 ),
 extended as (
     update matrixsched.processing_queue p
-       set scheduled_at = least({now} + cast(:attempt_lease as interval), p.claimed_at + m.longest)
+       set scheduled_at = least({now} + cast(:attempt_lease as interval),
+                                (p.claimed_at at time zone 'UTC' + m.longest) at time zone 'UTC') -- days of 24 hours
       from mine m
      where p.shard_id = m.shard_id and p.action_id = m.action_id and p.action_guid = m.action_guid
     returning p.action_guid

@@ -3,7 +3,7 @@
 with old as materialized (
     select ctid, shard_id, action_id
       from matrixsched.scheduled_actions
-     where finished_at < {now} - cast(:keep as interval)
+     where finished_at < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC' -- days of 24 hours
        /* pause point: prune_lock */
      order by finished_at
      limit cast(:limit as integer)

@@ -1,7 +1,7 @@
 -- prune_requests (postgresql). Promise: forgets requests so old that no twin of theirs can still arrive. Returns how many.
 with old as materialized (
     select ctid from matrixsched.requests
-     where created_at < {now} - cast(:keep as interval)
+     where created_at < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC' -- days of 24 hours
      order by created_at
      limit cast(:limit as integer)
        for update skip locked

@@ -5,13 +5,16 @@
 --   lost        the row is no longer held by this attempt: nothing is written
 --   busy        a transaction holds the action, or the row of a superseded attempt: nothing is written, send it again
 with ended as materialized (
-    select * from unnest(
-        cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
-        cast(:attempts as integer[]), cast(:claimed_by as uuid[]), cast(:outcomes as text[]), cast(:states as text[]),
-        cast(:ticks as bigint[]), cast(:tick_at as timestamptz[]), cast(:tick_failures as integer[]),
-        cast(:next_at as timestamptz[]), cast(:delays as interval[]), cast(:errors as text[])
-    ) as e (shard_id, action_id, action_guid, attempt, claimed_by, outcome, state, tick, tick_at, tick_failures,
-            next_at, delay, error)
+    select e.*, -- a delay is in days of 24 hours, wherever the session is
+           coalesce(e.next_at, ({now} at time zone 'UTC' + e.delay) at time zone 'UTC') as begins_at
+      from unnest(
+               cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
+               cast(:attempts as integer[]), cast(:claimed_by as uuid[]), cast(:outcomes as text[]),
+               cast(:states as text[]), cast(:ticks as bigint[]), cast(:tick_at as timestamptz[]),
+               cast(:tick_failures as integer[]), cast(:next_at as timestamptz[]), cast(:delays as interval[]),
+               cast(:errors as text[])
+           ) as e (shard_id, action_id, action_guid, attempt, claimed_by, outcome, state, tick, tick_at, tick_failures,
+                   next_at, delay, error)
 ),
 found as materialized ( -- with the action's state where it is still the version that was run, as the snapshot shows it
     select e.*, a.state as found_state
@@ -39,11 +42,11 @@ finished as (
        and p.shard_id = c.shard_id and p.action_id = c.action_id and p.action_guid = c.action_guid
        and p.attempt = c.attempt and p.claimed_by = c.claimed_by
     returning c.shard_id, c.action_id, c.action_guid, c.attempt, c.claimed_by, c.outcome, c.state, c.tick, c.tick_at,
-              c.tick_failures, c.next_at, c.delay, c.error, c.tick_before, p.interrupted, p.claimed_at
+              c.tick_failures, c.begins_at, c.error, c.tick_before, p.interrupted, p.claimed_at
 ),
 again as (
     update matrixsched.processing_queue p
-       set scheduled_at = coalesce(c.next_at, {now} + c.delay), lane = c.lane, interrupted = 0, claimed_by = null,
+       set scheduled_at = c.begins_at, lane = c.lane, interrupted = 0, claimed_by = null,
            rescheduled_by = c.claimed_by, rescheduled_at = {now}
       from current c
       -- The old row is read once more for its count of interruptions, which the update sets to zero. Safe: only the
@@ -54,7 +57,7 @@ again as (
        and p.shard_id = c.shard_id and p.action_id = c.action_id and p.action_guid = c.action_guid
        and p.attempt = c.attempt and p.claimed_by = c.claimed_by
     returning c.shard_id, c.action_id, c.action_guid, c.attempt, c.claimed_by, c.outcome, c.state, c.tick, c.tick_at,
-              c.tick_failures, c.next_at, c.delay, c.error, c.tick_before, o.interrupted, p.claimed_at
+              c.tick_failures, c.begins_at, c.error, c.tick_before, o.interrupted, p.claimed_at
 ),
 held as (
     select * from finished
@@ -64,7 +67,7 @@ held as (
 recorded as (
     update matrixsched.scheduled_actions a
        set state = h.state, finished_at = case when h.state = 'live' then null else {now} end,
-           scheduled_at = case when h.state = 'live' then coalesce(h.next_at, {now} + h.delay) else a.scheduled_at end,
+           scheduled_at = case when h.state = 'live' then h.begins_at else a.scheduled_at end,
            tick = h.tick, tick_at = h.tick_at, tick_failures = h.tick_failures,
            succeeded = a.succeeded + cast(h.outcome = 'succeeded' as integer),
            failed = a.failed + cast(h.outcome in ('failed', 'timed_out') as integer),
@@ -112,16 +115,21 @@ remembered as (
       from removed
     on conflict do nothing
 ),
-forgotten as ( -- the last :history_max of an action are kept, beside the one written now
+forgotten as ( -- the last :history_max of an action are kept, the one remembered just now among them
     delete from matrixsched.attempt_history
      where ctid = any (array(
-               select k.ctid
-                 from held h
+               select old.ctid
+                 from (select shard_id, action_id,
+                              cast(:history_max as integer)
+                              - cast(outcome in ('failed', 'timed_out', 'interrupted') as integer) as keep
+                         from held
+                        where outcome in ('failed', 'timed_out', 'interrupted') or interrupted > 0 -- remembered by claims
+                       union all
+                       select shard_id, action_id, cast(:history_max as integer) - 1 from removed) n
                 cross join lateral (select k.ctid from matrixsched.attempt_history k
-                                     where k.shard_id = h.shard_id and k.action_id = h.action_id
-                                     order by k.ended_at desc
-                                    offset cast(:history_max as integer)) k
-                where h.outcome in ('failed', 'timed_out', 'interrupted')))
+                                     where k.shard_id = n.shard_id and k.action_id = n.action_id
+                                     order by k.ended_at desc, k.attempt desc
+                                    offset n.keep) old))
 )
 select f.action_guid,
        case when f.action_guid in (select action_guid from recorded) then 'recorded'

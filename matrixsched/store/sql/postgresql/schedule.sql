@@ -13,7 +13,8 @@ request as (
     returning request_guid
 ),
 given as materialized (
-    select g.*, coalesce(g.at, {now} + g.delay) as scheduled_at
+    select g.*, -- a delay is in days of 24 hours, wherever the session is
+           coalesce(g.at, ({now} at time zone 'UTC' + g.delay) at time zone 'UTC') as scheduled_at
       from unnest(
                cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
                cast(:request_guids as uuid[]), cast(:handlers as text[]), cast(:payloads as bytea[]),
