@@ -32,6 +32,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_every_workload_runs_on_both_databases_and_writes_its_figures(postgres_dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     done = run_bench("--scale", "tiny", "--rounds", "1", "--shards", "4", "--url", postgres_dsn, "--json", str(file))
