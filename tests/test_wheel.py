@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -72,3 +73,37 @@ def test_the_installed_package_is_imported_from_outside_the_checkout(installatio
     version, file = printed.split(maxsplit=1)
     assert version
     assert Path(file.strip()).is_relative_to(installation.python.parent.parent)
+
+
+SCHEDULE_AND_RUN = """
+import sys
+import anyio
+from matrixsched import App
+from matrixsched.worker import Worker
+
+app = App(sys.argv[1])
+
+@app.action("greet")
+async def greet(name: str) -> None:
+    print(f"hello {name}")
+
+async def main() -> None:
+    await app.init(shards=2)
+    async with app:
+        await app.schedule(greet, "wheel", id="g")
+        made = await Worker(app).run_due()
+        print(made, (await app.get("g")).status.state)
+
+anyio.run(main)
+"""
+
+
+def test_the_installed_package_schedules_and_runs_an_action(installation: Installation, database_url: str) -> None:
+    assert installation.run_script(SCHEDULE_AND_RUN, database_url) == "hello wheel\n1 done\n"
+
+
+def test_the_installed_command_makes_an_installation(installation: Installation, database_url: str) -> None:
+    command = str(installation.python.parent / "matrixsched")
+    succeed([command, "init", "--database", database_url], cwd=installation.folder)
+    listed = succeed([command, "shards", "list", "--json", "--database", database_url], cwd=installation.folder)
+    assert len(json.loads(listed)) == 64

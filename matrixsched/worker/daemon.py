@@ -68,7 +68,8 @@ class Worker:
         )
         self.tidying = Tidying(self._store, self.policy, self._events)
         self._news = Wakeup()
-        self._stopping = anyio.Event()
+        self.stopping = anyio.Event()
+        """Set when no more work is taken, because somebody asked or too many handlers leaked."""
         self._stopping_at_once = anyio.Event()
         self.running = anyio.Event()
         """Set once the worker looks for work."""
@@ -78,7 +79,7 @@ class Worker:
 
     def stop(self, *, at_once: bool = False) -> None:
         """Take no more work; handlers under way get their grace, or none."""
-        self._stopping.set()
+        self.stopping.set()
         if at_once:
             self._stopping_at_once.set()
 
@@ -98,7 +99,7 @@ class Worker:
                     feeding.start_soon(self._guard_slots)
                     self._events.emit(WorkerStarted(self.name, tuple(self._handlers.names), self.policy.concurrency))
                     self.running.set()
-                    await self._stopping.wait()
+                    await self.stopping.wait()
                     feeding.cancel_scope.cancel()
                 self.runner.open_slots(None)
                 given_back = await self._give_back()

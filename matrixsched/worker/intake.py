@@ -45,9 +45,16 @@ class Intake:
         self._chance = chance
         self._events = events
         self._fruitless = 0
+        self.looked_at: float | None = None
+        """Monotonic: when this step last succeeded, which is what readiness goes by."""
 
     async def step(self) -> float:
         """One sync iteration; the rest until there may be work again."""
+        rest_s = await self._look()
+        self.looked_at = self._clock.monotonic()
+        return rest_s
+
+    async def _look(self) -> float:
         if self._runner.room <= 0:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.lowlevel
 
 from matrixsched.clock import Chance, Clock
+from matrixsched.errors import MatrixSchedError
 from matrixsched.events import Events, StepFailed
 from matrixsched.rules.backoff import backoff_s
 
@@ -41,10 +43,18 @@ async def paced(
             # Whatever it is, the daemon goes on: the database may be away, and rows are safe where they are.
             failures += 1
             rest_s = backoff_s(failures, first=0.05, most=rest_max_s, spread=chance.random())
-            events.emit(StepFailed(name, f"{type(error).__name__}: {error}", failures, rest_s))
+            events.emit(StepFailed(name, _described(error), failures, rest_s))
             await clock.sleep(rest_s)  # news do not make a database come back sooner
             continue
         if rest_s > 0:
             await wakeup.wait_at_most(rest_s, clock)
         else:
             await anyio.lowlevel.checkpoint()
+
+
+def _described(error: Exception) -> str:
+    """Our own errors hold no secrets; of others, which may hold values, only what and where."""
+    if isinstance(error, MatrixSchedError):
+        return f"{type(error).__name__}: {error}"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {place.name} ({place.filename.rpartition('/')[2]}:{place.lineno})"

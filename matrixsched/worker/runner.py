@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import anyio
 import anyio.abc
@@ -104,7 +103,9 @@ class Runner:
         self._chance = chance
         self._events = events
         self._waiting: deque[Held] = deque()
-        self._running: dict[UUID, Run] = {}
+        # Not by guid: a handler that ignores its limit is still there when the next attempt at the same version begins.
+        # Not a set: its order would differ from run to run, and one seed must give one run.
+        self._running: dict[Run, None] = {}
         self._suspects = 0
         self._slots_in_use = 0
         self._slots: anyio.abc.TaskGroup | None = None
@@ -136,6 +137,11 @@ class Runner:
         return self._policy.suspects_max - self._suspects
 
     @property
+    def held(self) -> int:
+        """Attempts in our hands: waiting, running or not recorded yet."""
+        return len(self._leases)
+
+    @property
     def leaked(self) -> int:
         return self._leaked
 
@@ -151,7 +157,7 @@ class Runner:
         """Take over claimed attempts; those that are in our hands already are left alone."""
         taken = 0
         for attempt in attempts:
-            if attempt.claim.guid not in self._leases:
+            if attempt.claim not in self._leases:
                 self._suspects += is_suspect(attempt.interruptions)
                 self._waiting.append(self._leases.take(attempt, asked_at))
                 taken += 1
@@ -195,7 +201,7 @@ class Runner:
     async def run_next(self) -> None:
         """Make the attempt that has waited longest."""
         held = self._waiting.popleft()
-        if self._clock.monotonic() >= held.trusted_until:
+        if held.lost or self._clock.monotonic() >= held.trusted_until:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
             return
@@ -224,8 +230,9 @@ class Runner:
             return Unrunnable(str(error))
         now = self._database_now(held)
         context = _context(attempt, now + run.timeout)
-        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
-        self._running[attempt.claim.guid] = run
+        # A handler that ignores its limit is judged when its grace ends; the margin is for recording that in time.
+        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace + self._policy.lease_margin
+        self._running[run] = None
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
         if self._events.wants(AttemptStarted):
@@ -238,13 +245,17 @@ class Runner:
             with run.scope:
                 ending = await self._called(run, payload, context)
         finally:
-            del self._running[attempt.claim.guid]
+            del self._running[run]
             if not self._running:
                 self.finished.set()
         if run.leaked:
             self._leak(-1)
             return None  # judged when it leaked
-        return ending if ending is not None else _ending_of(run)
+        if ending is None:
+            ending = _ending_of(run)
+        if ending is None:
+            self._forget(held)
+        return ending
 
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
@@ -319,7 +330,7 @@ class Runner:
 
     def _forget(self, held: Held) -> None:
         self._suspects -= is_suspect(held.attempt.interruptions)
-        self._leases.drop(held.attempt.claim.guid)
+        self._leases.drop(held.attempt.claim)
 
     # The watch over limits.
 
@@ -327,7 +338,7 @@ class Runner:
         """Cancel what is over its limit or no longer ours; give back what could not be started. The rest till then."""
         now = self._clock.monotonic()
         self._next_watch = now + self._policy.attempt_lease.total_seconds() / 9
-        for run in list(self._running.values()):
+        for run in list(self._running):
             self._check(run, now)
         await self._give_back_stale(now)
         return max(self._next_watch - self._clock.monotonic(), 0.001)
@@ -383,7 +394,7 @@ class Runner:
 
     def cancel_running(self) -> int:
         """Cancel all handlers; their rows become due at once."""
-        runs = list(self._running.values())
+        runs = list(self._running)
         for run in runs:
             run.cancel(Cause.STOP)
         return len(runs)

@@ -10,14 +10,20 @@ from uuid import UUID
 from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, PastAttempt, Spec, State, Status
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.transition import Row
-from matrixsched.store.values import Change, NewAction, ShardReport, Written
+from matrixsched.store.values import Change, Ended, NewAction, ShardReport, Written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+# The columns of tuples, in their order.
 _KEY = ("shard_id", "action_id", "action_guid")
+AGAIN = (*_KEY, "scheduled_at", "lane", "claimed_by", "now")
+"""A row that waits for another run."""
+_TICK = ("tick", "tick_at", "tick_failures")
+RECORDED = (*_KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
+"""What is recorded in the action."""
 REMEMBERED = (*_KEY, "attempt", "tick", "outcome", "error", "claimed_by", "claimed_at", "now")
-"""A past attempt for the history, in this order."""
+"""A past attempt for the history."""
 
 
 def in_microseconds(moment: datetime) -> int:
@@ -99,6 +105,33 @@ def memory_of(claim: Claim, row: Row, tick: int, outcome: Outcome, error: str | 
     """A row of REMEMBERED."""
     held = (str(claim.claimed_by), row["claimed_at"])
     return *key_of(claim), claim.attempt, tick, outcome.value, error, *held, now
+
+
+def _next_at(one: Ended, now: int) -> int:
+    return begins_at(one.verdict.next_at, one.verdict.delay or timedelta(0), now)
+
+
+def again_of(one: Ended, row: Row, now: int) -> tuple[object, ...]:
+    """A row of AGAIN."""
+    return *key_of(one.claim), _next_at(one, now), row["lane"], str(one.claim.claimed_by), now
+
+
+def recorded_of(one: Ended, row: Row, now: int) -> tuple[object, ...]:
+    """A row of RECORDED."""
+    verdict = one.verdict
+    return (
+        *key_of(one.claim),
+        verdict.state.value,
+        _next_at(one, now) if verdict.state is State.LIVE else None,
+        verdict.tick,
+        in_microseconds(verdict.tick_at),
+        verdict.tick_failures,
+        verdict.outcome.value,
+        verdict.error,
+        row["interrupted"],
+        row["claimed_at"],
+        now,
+    )
 
 
 def written_of(row: Row) -> Written:

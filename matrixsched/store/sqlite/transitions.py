@@ -27,8 +27,11 @@ from matrixsched.rules.action import (
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.sqlite.each import AskEach
 from matrixsched.store.sqlite.rows import (
+    AGAIN,
+    RECORDED,
     REMEMBERED,
     action_of,
+    again_of,
     as_json,
     attempt_of,
     begins_at,
@@ -44,6 +47,7 @@ from matrixsched.store.sqlite.rows import (
     moment_of,
     moment_or_none,
     past_attempt_of,
+    recorded_of,
     row_key,
     shard_report_of,
     span,
@@ -74,9 +78,6 @@ _KEY = (*_ACTION, "action_guid")
 _CLAIM = ("attempt", "claimed_by", "claimed_at")
 _SETTLED = (*_KEY, "scheduled_at", "lane", "interrupted", *_CLAIM, "sync_guid", "now")
 _MOVED = (*_KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sync_guid", "now")
-_AGAIN = (*_KEY, "scheduled_at", "lane", "claimed_by", "now")
-_TICK = ("tick", "tick_at", "tick_failures")
-_RECORDED = (*_KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
@@ -115,13 +116,20 @@ class SqliteTransitions:
         fresh = {row["request_guid"] for row in requests}
         asked = [new for new, guid in zip(batch, guids, strict=True) if guid in fresh]
         found = yield self._ask("schedule.judge", keys=as_json([(new.shard, new.id) for new in asked]), now=now)
-        wanted = [(asked[row["number"]], row) for row in found if replace or not row["present"]]
+        given = [(asked[row["number"]], row) for row in found]
+        # Over itself a version is never written: it would be queued twice.
+        wanted = [
+            (new, row)
+            for new, row in given
+            if row["action_guid"] is None or (replace and row["action_guid"] != str(new.guid))
+        ]
         for new, _ in wanted:
             yield self._ask("schedule.write", **columns_of_new(new, now), now=now)
         if wanted:
             yield self._ask("schedule.queue", written=as_json([(new.shard, new.id) for new, _ in wanted]), now=now)
         return [
-            Written(new.id, new.guid, created=not row["present"], running=bool(row["running"])) for new, row in wanted
+            Written(new.id, new.guid, created=row["action_guid"] is None, running=bool(row["running"]))
+            for new, row in wanted
         ]
 
     @transition
@@ -369,9 +377,9 @@ class SqliteTransitions:
     def _record(self, ended: Sequence[tuple[Ended, Row]], now: int) -> Conversation[None]:
         if over := [key_of(one.claim) for one, _ in ended if one.verdict.state is not State.LIVE]:
             yield self._each("record.remove", _KEY, over)
-        if again := [_again(one, row, now) for one, row in ended if one.verdict.state is State.LIVE]:
-            yield self._each("record.again", _AGAIN, again)
-        yield self._each("record.record", _RECORDED, [_recorded(one, row, now) for one, row in ended])
+        if again := [again_of(one, row, now) for one, row in ended if one.verdict.state is State.LIVE]:
+            yield self._each("record.again", AGAIN, again)
+        yield self._each("record.record", RECORDED, [recorded_of(one, row, now) for one, row in ended])
         remembered = [
             memory_of(one.claim, row, row["tick"], one.verdict.outcome, one.verdict.error, now)
             for one, row in ended
@@ -465,30 +473,3 @@ def _kept(one: Ended, answer: Answer, history_max: int) -> int:
     """How many of the past attempts stay beside the one that may be remembered now."""
     remembered = answer is Answer.SUPERSEDED or one.verdict.outcome in _WENT_WRONG
     return history_max - int(remembered)
-
-
-def _next_at(one: Ended, now: int) -> int:
-    return begins_at(one.verdict.next_at, one.verdict.delay or timedelta(0), now)
-
-
-def _again(one: Ended, row: Row, now: int) -> tuple[object, ...]:
-    """A row of _AGAIN."""
-    return *key_of(one.claim), _next_at(one, now), row["lane"], str(one.claim.claimed_by), now
-
-
-def _recorded(one: Ended, row: Row, now: int) -> tuple[object, ...]:
-    """A row of _RECORDED."""
-    verdict = one.verdict
-    return (
-        *key_of(one.claim),
-        verdict.state.value,
-        _next_at(one, now) if verdict.state is State.LIVE else None,
-        verdict.tick,
-        in_microseconds(verdict.tick_at),
-        verdict.tick_failures,
-        verdict.outcome.value,
-        verdict.error,
-        row["interrupted"],
-        row["claimed_at"],
-        now,
-    )

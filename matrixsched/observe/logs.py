@@ -1,0 +1,182 @@
+"""One logger, `matrixsched`, told by events. Lines carry facts, never payloads, and of a handler's error only its type
+and place: what a handler writes into a message is nobody's business but its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import IO
+
+from matrixsched.events import (
+    AttemptEnded,
+    ClaimsGivenBack,
+    ClaimsLost,
+    Events,
+    HandlerLeaked,
+    OutcomesRecorded,
+    ShardSynced,
+    StepFailed,
+    Tidied,
+    WorkerStarted,
+    WorkerStopped,
+)
+from matrixsched.rules.action import Outcome, State
+
+logger = logging.getLogger("matrixsched")
+
+_FACTS = "matrixsched_facts"
+_ERROR_TYPE = re.compile(r"[A-Za-z_]\w*")
+_ERROR_PLACE = re.compile(r"\[in ([^\[\]]+)\]$")
+_EXPECTED = frozenset({Outcome.SUCCEEDED, Outcome.RETRIED})
+
+
+def log(level: int, message: str, **facts: object) -> None:
+    """A line of ours: the message for people, the facts for machines."""
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", message, extra={_FACTS: facts})
+
+
+def log_to(stream: IO[str] | None = None, *, as_json: bool = False, level: int = logging.INFO) -> None:
+    """Send our lines to a stream (stderr by default); instead of whatever was set up before."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if as_json else PlainFormatter())
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+def _facts(record: logging.LogRecord) -> dict[str, object]:
+    facts: dict[str, object] = getattr(record, _FACTS, {})
+    return facts
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class PlainFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        facts = "".join(f" {name}={_shown(value)}" for name, value in _facts(record).items() if value is not None)
+        return f"{_time(record)} {record.levelname.lower():7} {record.getMessage()}{facts}"
+
+
+def _shown(value: object) -> str:
+    """A value that ends where it seems to: spaces and line breaks are quoted."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if text.isprintable() and " " not in text and text else json.dumps(text, ensure_ascii=False)
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": _time(record), "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps(line | _facts(record), ensure_ascii=False, default=str)
+
+
+class Logs:
+    """Turns events into lines."""
+
+    def __init__(self, events: Events) -> None:
+        events.subscribe(WorkerStarted, self._on_worker_started)
+        events.subscribe(WorkerStopped, self._on_worker_stopped)
+        events.subscribe(AttemptEnded, self._on_attempt_ended)
+        events.subscribe(ShardSynced, self._on_shard_synced)
+        events.subscribe(OutcomesRecorded, self._on_outcomes_recorded)
+        events.subscribe(ClaimsLost, self._on_claims_lost)
+        events.subscribe(ClaimsGivenBack, self._on_claims_given_back)
+        events.subscribe(HandlerLeaked, self._on_handler_leaked)
+        events.subscribe(StepFailed, self._on_step_failed)
+        events.subscribe(Tidied, self._on_tidied)
+
+    def _on_worker_started(self, event: WorkerStarted) -> None:
+        handlers = ",".join(event.handlers)
+        log(logging.INFO, "worker started", worker=event.worker, concurrency=event.concurrency, handlers=handlers)
+
+    def _on_worker_stopped(self, event: WorkerStopped) -> None:
+        log(
+            logging.INFO,
+            "worker stopped",
+            worker=event.worker,
+            given_back=event.given_back,
+            cancelled=event.cancelled,
+        )
+
+    def _on_attempt_ended(self, event: AttemptEnded) -> None:
+        if event.outcome in _EXPECTED and not logger.isEnabledFor(logging.DEBUG):
+            return
+        log(
+            _level(event),
+            f"attempt {event.outcome.value.replace('_', ' ')}",
+            id=event.id,
+            handler=event.handler,
+            attempt=event.attempt,
+            state=event.state.value,
+            error=_kind_and_place(event),
+            run_s=round(event.run_s, 6),
+            late_s=round(event.late.total_seconds(), 6),
+            next_at=event.next_at.isoformat() if event.next_at else None,
+        )
+
+    def _on_shard_synced(self, event: ShardSynced) -> None:
+        level = logging.INFO if event.lost else logging.DEBUG
+        message = "shard lost: another worker took it, or the database did not answer" if event.lost else "shard synced"
+        log(level, message, shard=event.shard, moved=event.moved, claimed=event.claimed, held_s=round(event.held_s, 6))
+
+    def _on_outcomes_recorded(self, event: OutcomesRecorded) -> None:
+        log(
+            logging.DEBUG,
+            "outcomes recorded",
+            recorded=event.recorded,
+            superseded=event.superseded,
+            lost=event.lost,
+            busy=event.busy,
+        )
+
+    def _on_claims_lost(self, event: ClaimsLost) -> None:
+        log(logging.WARNING, "attempts lost: their leases ended, others run them again", count=event.count)
+
+    def _on_claims_given_back(self, event: ClaimsGivenBack) -> None:
+        log(logging.DEBUG, "claims given back: they could not be started soon enough", count=event.count)
+
+    def _on_handler_leaked(self, event: HandlerLeaked) -> None:
+        log(
+            logging.ERROR,
+            "handler ignores its cancellation: give its own calls a time limit",
+            id=event.id,
+            handler=event.handler,
+            leaked=event.leaked,
+        )
+
+    def _on_step_failed(self, event: StepFailed) -> None:
+        # A database that is away for an hour is a dozen lines, not thousands.
+        if event.failures & (event.failures - 1) == 0:
+            log(
+                logging.WARNING,
+                "step failed and will be repeated",
+                step=event.step,
+                failures=event.failures,
+                rest_s=round(event.rest_s, 3),
+                error=event.error,
+            )
+
+    def _on_tidied(self, event: Tidied) -> None:
+        log(logging.DEBUG, "tidied", actions=event.actions, requests=event.requests, rows=event.rows)
+
+
+def _level(event: AttemptEnded) -> int:
+    if event.state in (State.FAILED, State.QUARANTINED):
+        return logging.ERROR
+    if event.outcome in _EXPECTED or event.outcome is Outcome.CANCELLED:
+        return logging.DEBUG
+    return logging.WARNING
+
+
+def _kind_and_place(event: AttemptEnded) -> str | None:
+    """Of an error as the worker describes it ("Type: message [in place]") the first and the last part."""
+    if event.error is None or event.outcome is not Outcome.FAILED:
+        return None  # the outcome says it all; reasons that handlers give stay in the database
+    kind = _ERROR_TYPE.match(event.error)
+    place = _ERROR_PLACE.search(event.error)
+    return " in ".join(found for found in (kind and kind[0], place and place[1]) if found)

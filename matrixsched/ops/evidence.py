@@ -1,0 +1,95 @@
+"""Notes that handlers take in a file outside the database: what ran is then known whatever the database says."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from matrixsched.context import Context
+
+
+class Kind(StrEnum):
+    BEGUN = "begun"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Note(NamedTuple):
+    kind: Kind
+    pid: int
+    at: float
+    """Seconds since 1970, by the clock of the handler's machine."""
+    id: str
+    attempt: int
+
+
+class Evidence:
+    """One end of the file: handlers take notes, whoever watches them reads on from where they were."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._read_up_to = 0
+
+    def note(self, kind: Kind, context: Context) -> None:
+        if self._file is None:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        # One write to the end of the file: lines of several processes do not mix, and a kill leaves none half.
+        os.write(self._file, f"{kind} {os.getpid()} {time.time():.6f} {context.attempt} {context.id}\n".encode())
+
+    def read(self) -> list[Note]:
+        """What was noted since the last time."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._read_up_to)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read_up_to += len(whole)
+        return [_parsed(line) for line in whole.decode().splitlines()]
+
+
+def _parsed(line: str) -> Note:
+    kind, pid, at, attempt, action_id = line.split(" ", 4)
+    return Note(Kind(kind), int(pid), float(at), action_id, int(attempt))
+
+
+class Account:
+    """What the notes add up to."""
+
+    def __init__(self) -> None:
+        self.first_begun: dict[str, float] = {}
+        self.done: dict[str, int] = defaultdict(int)
+        self.failed: dict[str, int] = defaultdict(int)
+        self.begun_at: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        """For each id when, and in which process, a handler was called."""
+        self.done_by: dict[int, int] = defaultdict(int)
+        self._under_way: dict[int, set[str]] = defaultdict(set)
+
+    def add(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            match note.kind:
+                case Kind.BEGUN:
+                    self.first_begun.setdefault(note.id, note.at)
+                    self.begun_at[note.id].append((note.at, note.pid))
+                    self._under_way[note.pid].add(note.id)
+                case Kind.DONE:
+                    self.done[note.id] += 1
+                    self.done_by[note.pid] += 1
+                    self._under_way[note.pid].discard(note.id)
+                case Kind.FAILED:
+                    self.failed[note.id] += 1
+                    self._under_way[note.pid].discard(note.id)
+
+    def under_way(self, pid: int) -> frozenset[str]:
+        """What a process has begun and not ended; of a dead one, what it will never end."""
+        return frozenset(self._under_way[pid])
+
+    def begun_elsewhere(self, action_id: str, pid: int, after: float) -> float | None:
+        """When another process first began it after that moment."""
+        return min((at for at, by in self.begun_at[action_id] if by != pid and at >= after), default=None)

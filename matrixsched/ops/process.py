@@ -1,0 +1,244 @@
+"""A worker as a process: it waits for its database, heeds signals, serves metrics, and does end when it is told to."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NoReturn
+
+import anyio
+from anyio.from_thread import BlockingPortal
+
+from matrixsched.app import App
+from matrixsched.errors import (
+    DatabaseBusy,
+    DatabaseUnavailable,
+    HandlersLeaked,
+    InvalidNumber,
+    MatrixSchedError,
+    OutcomeUnknown,
+)
+from matrixsched.observe.health import Readiness, serve_health
+from matrixsched.observe.logs import Logs, log, log_to
+from matrixsched.observe.metrics import Metrics, metrics_are_shared
+from matrixsched.ops.loading import load_app
+from matrixsched.ops.signals import STOP_SIGNALS, StopsOnSignals, hear_signals
+from matrixsched.rules.backoff import backoff_s
+from matrixsched.worker import Worker, WorkerPolicy
+
+PUBLISH_EVERY_S = 1.0
+READY_WITHIN_S = 10.0
+"""A worker that has not looked for work for so long is not ready."""
+
+_AWAY = (DatabaseUnavailable, DatabaseBusy, OutcomeUnknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """`matrixsched worker`, as it was typed."""
+
+    target: str
+    concurrency: int
+    stop_grace_s: float
+    attempt_lease_s: float
+    shard_lease_s: float
+    log_json: bool = False
+    metrics_port: int | None = None
+
+    def policy(self) -> WorkerPolicy:
+        for name, seconds in self._durations().items():
+            if not math.isfinite(seconds):
+                raise InvalidNumber(name, seconds, "must be a number of seconds")
+        return WorkerPolicy(
+            concurrency=self.concurrency,
+            stop_grace=timedelta(seconds=self.stop_grace_s),
+            attempt_lease=timedelta(seconds=self.attempt_lease_s),
+            lease_margin=timedelta(seconds=min(1.0, self.attempt_lease_s * 0.15)),
+            shard_lease=timedelta(seconds=self.shard_lease_s),
+            heartbeat=timedelta(seconds=self.shard_lease_s * 0.3),
+        )
+
+    def _durations(self) -> dict[str, float]:
+        return {
+            "--stop-grace": self.stop_grace_s,
+            "--attempt-lease": self.attempt_lease_s,
+            "--shard-lease": self.shard_lease_s,
+        }
+
+    def for_child(self) -> list[str]:
+        """The same worker as arguments for a child of the supervisor, which serves the metrics of all."""
+        numbers = {"--concurrency": self.concurrency} | self._durations()
+        given = [part for name, value in numbers.items() for part in (name, str(value))]
+        return ["worker", self.target, *given, *(["--log-json"] if self.log_json else [])]
+
+
+def run_worker(options: WorkerOptions) -> int:
+    """Run until a signal ends it; the exit code."""
+    log_to(as_json=options.log_json)
+    app, policy = load_app(options.target), options.policy()
+
+    async def run() -> int:
+        return await WorkerProcess(app, policy, metrics_port=options.metrics_port).run()
+
+    has_uvloop = importlib.util.find_spec("uvloop") is not None
+    return anyio.run(run, backend_options={"use_uvloop": has_uvloop})
+
+
+class WorkerProcess:
+    def __init__(self, app: App, policy: WorkerPolicy, *, metrics_port: int | None) -> None:
+        self._app = app
+        self._policy = policy
+        self._metrics_port = metrics_port
+        self._heard = hear_signals(STOP_SIGNALS)
+        self._opening = anyio.CancelScope()
+        self._is_stopping = False
+        Logs(app.events)
+        self._worker = Worker(app, policy)
+        is_measured = metrics_port is not None or metrics_are_shared()
+        self._metrics = Metrics(app.events, self._worker.runner) if is_measured else None
+
+    async def run(self) -> int:
+        code, failure = 1, None
+        async with self._heeding_signals():
+            try:
+                with self._served():
+                    code = await self._lived()
+            except MatrixSchedError as error:
+                failure = error
+        if failure is not None:
+            raise failure  # only here: inside it would come out wrapped in a group
+        if self._worker.runner.leaked:
+            # Their threads cannot be ended, and Python would wait for them.
+            self._leave()
+        return code
+
+    async def _lived(self) -> int:
+        if not await self._is_opened():
+            return 0
+        try:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(self._publish)
+                beside.start_soon(self._heed_worker)
+                code = await self._worked()
+                beside.cancel_scope.cancel()
+        finally:
+            await self._app.close()
+        return code
+
+    async def _worked(self) -> int:
+        try:
+            await self._worker.run()
+        except HandlersLeaked as error:
+            log(logging.ERROR, str(error))
+            return 1
+        finally:
+            self._publish_now()
+        return 0
+
+    # The database may be away when the worker starts, as at any other time.
+
+    async def _is_opened(self) -> bool:
+        """Wait until the database is there; False if the process was stopped meanwhile."""
+        failures = 0
+        with self._opening:
+            while True:
+                try:
+                    await self._app.open()
+                    return True
+                except _AWAY as error:
+                    failures += 1
+                    await self._rest_after(failures, error)
+        return False
+
+    async def _rest_after(self, failures: int, error: Exception) -> None:
+        rest_s = backoff_s(failures, first=0.25, most=5.0, spread=self._app.chance.random())
+        if failures & (failures - 1) == 0:
+            log(logging.WARNING, "waiting for the database", error=str(error), failures=failures)
+        await self._app.clock.sleep(rest_s)
+
+    # Metrics and probes.
+
+    @contextmanager
+    def _served(self) -> Iterator[None]:
+        if self._metrics is None or self._metrics_port is None:
+            yield
+            return
+        with serve_health(
+            self._metrics_port, exposition=self._metrics.exposition, readiness=self._readiness
+        ) as bound_port:
+            log(logging.INFO, "serving /metrics, /healthz and /readyz", port=bound_port)
+            yield
+
+    def _readiness(self) -> Readiness:
+        if self._is_stopping:
+            return Readiness(False, "stopping")
+        looked_at = self._worker.intake.looked_at
+        if looked_at is None:
+            return Readiness(False, "waiting for the database")
+        silent_s = self._app.clock.monotonic() - looked_at
+        if silent_s > READY_WITHIN_S:
+            return Readiness(False, f"has not found out about work for {silent_s:.0f} s: see the log for the step")
+        return Readiness(True, "ready")
+
+    async def _publish(self) -> None:
+        """Numbers that are shared through files must be there before anybody asks."""
+        while metrics_are_shared():
+            self._publish_now()
+            await self._app.clock.sleep(PUBLISH_EVERY_S)
+
+    def _publish_now(self) -> None:
+        if self._metrics is not None:
+            self._metrics.collect()
+
+    # The end.
+
+    @asynccontextmanager
+    async def _heeding_signals(self) -> AsyncIterator[None]:
+        async with BlockingPortal() as portal:
+
+            def stop(at_once: bool) -> None:
+                with suppress(RuntimeError):  # the event loop has ended already
+                    portal.start_task_soon(self._stop, at_once)
+
+            # Until the process ends, and not only this block: closing connections can be interrupted as well.
+            StopsOnSignals(
+                self._heard,
+                stop=stop,
+                is_stuck=lambda: self._worker.runner.running > 0,
+                leave=self._leave,
+                grace_s=self._policy.stop_grace.total_seconds(),
+                farewell_s=self._policy.farewell.total_seconds(),
+            ).start()
+            yield
+
+    async def _heed_worker(self) -> None:
+        """A worker that stops by itself, for want of slots, must come to its end like one that was told to."""
+        await self._worker.stopping.wait()
+        if not self._is_stopping:
+            self._heard.put(signal.SIGTERM)
+
+    def _stop(self, at_once: bool) -> None:
+        log(logging.INFO, "stopping at once" if at_once else "stopping: handlers under way may finish")
+        self._is_stopping = True
+        self._opening.cancel()
+        self._worker.stop(at_once=at_once)
+
+    def _leave(self) -> NoReturn:
+        runner = self._worker.runner
+        log(
+            logging.ERROR,
+            "leaving without handlers that do not end: what they did not finish is run again",
+            running=runner.running,
+            leaked=runner.leaked,
+        )
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(1)

@@ -1,0 +1,116 @@
+"""How answers look: data on stdout, as a table or as JSON with the same fields; talk on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 240
+"""Where nobody looks at a terminal, lines are not folded."""
+
+Facts = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number that may have stopped at a limit."""
+
+    value: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.most:,}+" if self.value >= self.most else f"{self.value:,}"
+
+
+def console(*, stderr: bool = False) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else PIPE_WIDTH)
+
+
+def say(message: str) -> None:
+    """A word to the person at the keyboard."""
+    console(stderr=True).print(Text(message))
+
+
+def show_rows(rows: Sequence[Facts], *, as_json: bool) -> None:
+    if as_json:
+        _print_json([_plain(row) for row in rows])
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in rows[0] if rows else ():
+        is_text = any(isinstance(row[name], str) for row in rows)
+        table.add_column(_title(name).upper(), justify="left" if is_text else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*[Text(_shown(value)) for value in row.values()])
+    console().print(table)
+
+
+def show_facts(facts: Facts, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(_plain(facts))
+        return
+    width = max(len(_title(name)) for name in facts)
+    for name, value in facts.items():
+        console().print(Text(f"{_title(name):{width}}  {_shown(value)}"))
+
+
+def _title(name: str) -> str:
+    """A field's name for people; the unit in it is for JSON, where a number stands alone."""
+    return name.removesuffix("_s").replace("_", " ")
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def _plain(facts: Facts) -> dict[str, object]:
+    return {name: _plain_value(value) for name, value in facts.items()}
+
+
+def _plain_value(value: object) -> object:
+    match value:
+        case Count():
+            return value.value
+        case timedelta():
+            return value.total_seconds()
+        case datetime():
+            return value.isoformat()
+        case None | bool() | int() | float() | str() | list():
+            return value
+    return str(value)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case timedelta():
+            return age(value)
+        case datetime():
+            return value.isoformat(sep=" ", timespec="seconds")
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case list():
+            return ", ".join(map(str, value)) or "-"
+    return str(value)
+
+
+def age(duration: timedelta) -> str:
+    """A duration for people: its two largest units."""
+    seconds = max(duration.total_seconds(), 0.0)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {smaller}"
+    return f"{whole} s"

@@ -1,0 +1,220 @@
+"""What a worker shows of itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from matrixsched import App, Retry
+from matrixsched.clock import ManualClock
+from matrixsched.errors import ConfigurationError
+from matrixsched.events import AttemptEnded, Events, StepFailed
+from matrixsched.observe.health import Readiness, serve_health
+from matrixsched.observe.logs import Logs, log_to, logger
+from matrixsched.observe.metrics import FOLDER_VARIABLE, Metrics, exposition_of
+from matrixsched.rules.action import Outcome, State
+from matrixsched.worker import Worker
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """Everything logged, also at the lowest level."""
+    before = (logger.handlers[:], logger.level, logger.propagate)
+    stream = io.StringIO()
+    log_to(stream, as_json=True, level=logging.DEBUG)
+    yield stream
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
+
+
+def parsed(lines: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in lines.getvalue().splitlines()]
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[App]:
+    clock = ManualClock()
+    app = App("sqlite://", clock=clock)
+
+    @app.action("greet")
+    async def greet(name: str) -> None: ...
+
+    @app.action("refuse", retry=Retry(max_attempts=1))
+    async def refuse(name: str) -> None:
+        raise PermissionError(f"{name} is not allowed: {SECRET} [in trouble]")
+
+    await app.init(shards=4)
+    async with app:
+        yield app
+
+
+async def test_a_scrape_tells_outcomes_lateness_and_run_time_by_handler(app: App) -> None:
+    worker = Worker(app)
+    metrics = Metrics(app.events, worker.runner)
+    for number in range(3):
+        await app.schedule("greet", "Ada", id=f"greet:{number}")
+    await app.schedule("refuse", "Bob")
+    assert isinstance(app.clock, ManualClock)
+    app.clock.advance(timedelta(seconds=7))
+    await worker.run_due()
+
+    samples = metrics.exposition().decode().splitlines()
+    assert 'matrixsched_attempts_total{handler="greet",outcome="succeeded"} 3.0' in samples
+    assert 'matrixsched_attempts_total{handler="refuse",outcome="failed"} 1.0' in samples
+    assert 'matrixsched_attempt_late_seconds_bucket{handler="greet",le="5.0"} 0.0' in samples
+    assert 'matrixsched_attempt_late_seconds_bucket{handler="greet",le="10.0"} 3.0' in samples
+    assert 'matrixsched_attempt_late_seconds_count{handler="greet"} 3.0' in samples
+    assert 'matrixsched_attempt_late_seconds_sum{handler="greet"} 21.0' in samples
+    assert 'matrixsched_attempt_run_seconds_count{handler="refuse"} 1.0' in samples
+    assert 'matrixsched_outcomes_total{answer="recorded"} 4.0' in samples
+    assert "matrixsched_actions_moved_total 4.0" in samples
+    assert "matrixsched_actions_claimed_total 4.0" in samples
+    assert "matrixsched_attempts_held 0.0" in samples
+    assert metrics.exposition().decode().splitlines() == samples, "looking twice changes nothing"
+
+
+def test_values_beyond_the_last_bucket_and_on_a_border_are_counted_like_prometheus_does() -> None:
+    events = Events()
+    metrics = Metrics(events, NoLoad())
+    for seconds in (0.001, 0.0011, 1e6):
+        events.emit(attempt_ended(late=timedelta(seconds=seconds)))
+    samples = metrics.exposition().decode().splitlines()
+    buckets = [line.rpartition(" ") for line in samples if "late_seconds_bucket" in line]
+    assert [count for _, _, count in buckets] == ["1.0"] + ["2.0"] * (len(buckets) - 2) + ["3.0"]
+
+
+class NoLoad:
+    held = running = leaked = 0
+
+
+def attempt_ended(
+    outcome: Outcome = Outcome.SUCCEEDED,
+    *,
+    state: State = State.DONE,
+    error: str | None = None,
+    late: timedelta = timedelta(0),
+) -> AttemptEnded:
+    guid = UUID(int=1)
+    return AttemptEnded("id", guid, "greet", 1, outcome, state, error, 0.25, late, datetime(2030, 1, 1, tzinfo=UTC))
+
+
+async def test_log_lines_hold_neither_payloads_nor_what_handlers_say(app: App, lines: io.StringIO) -> None:
+    Logs(app.events)
+    worker = Worker(app)
+    await app.schedule("greet", SECRET, id="one")
+    await app.schedule("refuse", SECRET, id="two")
+    await worker.run_due()
+
+    assert SECRET not in lines.getvalue()
+    failed = next(line for line in parsed(lines) if line["message"] == "attempt failed")
+    assert failed["level"] == "error"
+    assert failed["id"] == "two"
+    assert str(failed["error"]).startswith("PermissionError in refuse (test_observe.py:")
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ("ValueError: secret [in f (tasks.py:3)]", "ValueError in f (tasks.py:3)"),
+        ("ValueError: secret [in [brackets]] [in f (tasks.py:3)]", "ValueError in f (tasks.py:3)"),
+        ("ValueError: a very long secret that was cut off…", "ValueError"),
+        ("", ""),
+    ],
+)
+def test_of_an_error_only_its_type_and_place_are_logged(stored: str, shown: str, lines: io.StringIO) -> None:
+    events = Events()
+    Logs(events)
+    events.emit(attempt_ended(Outcome.FAILED, state=State.LIVE, error=stored))
+    (line,) = parsed(lines)
+    assert line["error"] == shown
+    assert line["level"] == "warning"
+
+
+def test_reasons_that_handlers_give_are_not_logged(lines: io.StringIO) -> None:
+    events = Events()
+    Logs(events)
+    events.emit(attempt_ended(Outcome.CANCELLED, state=State.CANCELLED, error=SECRET))
+    assert SECRET not in lines.getvalue()
+
+
+def test_a_step_that_keeps_failing_is_told_ever_more_rarely(lines: io.StringIO) -> None:
+    events = Events()
+    Logs(events)
+    for failures in range(1, 101):
+        events.emit(StepFailed("intake", "DatabaseUnavailable: away", failures, 1.0))
+    assert [line["failures"] for line in parsed(lines)] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_plain_lines_are_one_line_whatever_an_id_holds() -> None:
+    stream, events = io.StringIO(), Events()
+    before = logger.handlers[:]
+    log_to(stream)
+    try:
+        Logs(events)
+        events.emit(StepFailed("intake", "two\nlines and spaces", 1, 1.0))
+    finally:
+        logger.handlers[:] = before
+    assert stream.getvalue().count("\n") == 1
+    assert 'error="two\\nlines and spaces"' in stream.getvalue()
+
+
+def test_a_file_of_metrics_in_the_making_does_not_hide_the_others(tmp_path: Path) -> None:
+    write = (
+        "from prometheus_client import CollectorRegistry, Counter\n"
+        "Counter('beans', 'Counted.', registry=CollectorRegistry()).inc(3)\n"
+    )
+    shared = os.environ | {FOLDER_VARIABLE: str(tmp_path)}
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", write], env=shared, check=True)
+    (tmp_path / "counter_1.db").touch()
+    (tmp_path / "counter_2.db").write_bytes(b"\xff\x00\x00\x00" + b"\x07" * 60)
+    assert "beans_total 6.0" in exposition_of(str(tmp_path))().decode()
+
+
+def test_metrics_that_cannot_be_read_are_an_answer_all_the_same() -> None:
+    def broken() -> bytes:
+        raise KeyError(SECRET)
+
+    with serve_health(0, exposition=broken, readiness=lambda: Readiness(True, ""), host="127.0.0.1") as port:
+        assert get(port, "/metrics") == (500, "the metrics could not be read (KeyError)\n")
+
+
+def test_probes_are_answered_on_a_free_port() -> None:
+    ready = [Readiness(False, "waiting for the database")]
+    with serve_health(0, exposition=lambda: b"numbers", readiness=lambda: ready[0], host="127.0.0.1") as port:
+        assert get(port, "/metrics") == (200, "numbers")
+        assert get(port, "/healthz") == (200, "alive\n")
+        assert get(port, "/readyz") == (503, "waiting for the database\n")
+        ready[0] = Readiness(True, "ready")
+        assert get(port, "/readyz?verbose") == (200, "ready\n")
+        assert get(port, "/elsewhere")[0] == 404
+        with (
+            pytest.raises(ConfigurationError, match="in use"),
+            serve_health(port, exposition=lambda: b"", readiness=lambda: ready[0], host="127.0.0.1"),
+        ):
+            pass
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()

@@ -1,0 +1,152 @@
+"""The supervisor, in a world without processes and without time."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from matrixsched.ops.supervisor import REST_FIRST_S, REST_MAX_S, STABLE_AFTER_S, Supervisor
+
+
+@dataclass
+class FakeChild:
+    pid: int
+    code: int | None = None
+    signals: list[int] = field(default_factory=list)
+    dies_of: dict[int, int] = field(default_factory=lambda: {signal.SIGTERM: 0})
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+        if number in self.dies_of:
+            self.code = self.dies_of[number]
+
+
+@dataclass
+class FakeWorld:
+    """Waiting moves time on; what happens at a certain time is written down beforehand."""
+
+    plan: deque[tuple[float, Callable[[], int | None]]] = field(default_factory=deque)
+    time: float = 0.0
+    children: list[FakeChild] = field(default_factory=list)
+    spawned_at: list[float] = field(default_factory=list)
+    buried_pids: list[int] = field(default_factory=list)
+    refusals: int = 0
+    child_dies_of: dict[int, int] = field(default_factory=lambda: {signal.SIGTERM: 0})
+
+    def spawn(self) -> FakeChild:
+        self.spawned_at.append(self.time)
+        if self.refusals:
+            self.refusals -= 1
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        self.children.append(FakeChild(100 + len(self.children), dies_of=self.child_dies_of))
+        return self.children[-1]
+
+    def buried(self, pid: int) -> None:
+        self.buried_pids.append(pid)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def wait(self, seconds: float) -> int | None:
+        if self.plan and self.plan[0][0] <= self.time + seconds:
+            moment, happens = self.plan.popleft()
+            self.time = max(self.time, moment)
+            return happens()
+        self.time += seconds
+        assert self.time < 100_000, "it never ends"
+        return None
+
+    def dies(self, number: int, code: int) -> Callable[[], int]:
+        def happens() -> int:
+            self.children[number].code = code
+            return signal.SIGCHLD
+
+        return happens
+
+
+def asked_to_stop() -> int:
+    return signal.SIGTERM
+
+
+def test_all_places_are_filled_and_a_signal_ends_all_in_good_order() -> None:
+    world = FakeWorld(deque([(5.0, asked_to_stop)]))
+    supervisor = Supervisor(world, 3)
+    assert supervisor.run() == 0
+    assert world.spawned_at == [0.0] * 3
+    assert [child.signals for child in world.children] == [[signal.SIGTERM]] * 3
+    assert world.buried_pids == [100, 101, 102]
+    assert not supervisor.readiness.ready
+
+
+def test_a_dead_child_is_replaced_after_a_rest() -> None:
+    world = FakeWorld()
+    world.plan += [(10.0, world.dies(0, -signal.SIGKILL)), (20.0, asked_to_stop)]
+    supervisor = Supervisor(world, 2)
+    assert supervisor.run() == 0
+    assert world.spawned_at == [0.0, 0.0, 10.0 + REST_FIRST_S]
+    assert world.buried_pids[0] == 100
+
+
+def test_a_child_that_keeps_dying_is_started_ever_more_rarely() -> None:
+    world = FakeWorld()
+    original = world.spawn
+
+    def spawn_dying() -> FakeChild:
+        child = original()
+        child.code = 1
+        return child
+
+    world.spawn = spawn_dying  # type: ignore[method-assign]
+    world.plan.append((300.0, asked_to_stop))
+    Supervisor(world, 1).run()
+    rests = [later - earlier for earlier, later in zip(world.spawned_at, world.spawned_at[1:], strict=False)]
+    # A death is noticed at the next look, at most a second later.
+    assert rests[0] == pytest.approx(REST_FIRST_S, abs=1.01)
+    assert rests[-1] == pytest.approx(REST_MAX_S, abs=1.01)
+    assert all(later >= earlier for earlier, later in zip(rests, rests[1:], strict=False))
+
+
+def test_a_minute_of_life_forgives_earlier_deaths() -> None:
+    world = FakeWorld()
+    world.plan += [
+        (0.1, world.dies(0, 1)),
+        (1.0, world.dies(1, 1)),
+        (10.0 + STABLE_AFTER_S, world.dies(2, 1)),
+        (500.0, asked_to_stop),
+    ]
+    Supervisor(world, 1).run()
+    assert world.spawned_at[-1] == 10.0 + STABLE_AFTER_S + REST_FIRST_S
+
+
+def test_a_process_that_cannot_be_started_is_tried_again() -> None:
+    world = FakeWorld(deque([(50.0, asked_to_stop)]), refusals=2)
+    supervisor = Supervisor(world, 1)
+    assert supervisor.run() == 0
+    assert world.spawned_at == [0.0, REST_FIRST_S, REST_FIRST_S * 3]
+
+
+def test_wrong_use_is_not_repeated() -> None:
+    world = FakeWorld()
+    world.plan.append((1.0, world.dies(0, 2)))
+    assert Supervisor(world, 2).run() == 2
+    assert len(world.children) == 2
+
+
+@pytest.mark.parametrize(("how_it_ends", "expected"), [(0, 0), (1, 1), (-signal.SIGTERM, 0), (-signal.SIGKILL, 1)])
+def test_the_exit_code_tells_whether_all_ended_gracefully(how_it_ends: int, expected: int) -> None:
+    world = FakeWorld(deque([(1.0, asked_to_stop)]), child_dies_of={signal.SIGTERM: how_it_ends})
+    assert Supervisor(world, 2).run() == expected
+
+
+def test_later_signals_are_passed_on_and_the_third_kills() -> None:
+    moments = [(1.0, asked_to_stop), (2.0, asked_to_stop), (3.0, lambda: int(signal.SIGINT))]
+    world = FakeWorld(deque(moments), child_dies_of={signal.SIGKILL: -signal.SIGKILL})
+    assert Supervisor(world, 1).run() == 1
+    assert world.children[0].signals == [signal.SIGTERM, signal.SIGTERM, signal.SIGKILL]
