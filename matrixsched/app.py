@@ -65,15 +65,19 @@ class App:
         self.chance = chance or SystemChance()
         self.policy = policy or SchedulerPolicy()
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
-        self.scheduler = self.scheduler_for(self.store)
+        self.scheduler = self._scheduler(self.store, wrote=self._wake)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
 
     def scheduler_for(self, store: Store) -> Scheduler:
-        """A scheduler over another store of the same installation, for another thread."""
-        return Scheduler(
-            store, self.handlers, clock=self.clock, chance=self.chance, policy=self.policy, wrote=self._wake
-        )
+        """A scheduler over another store of the same installation, for another thread.
+
+        It wakes nobody in this process: an event must not be set from another thread, and the database tells workers.
+        """
+        return self._scheduler(store, wrote=lambda: None)
+
+    def _scheduler(self, store: Store, *, wrote: Callable[[], None]) -> Scheduler:
+        return Scheduler(store, self.handlers, clock=self.clock, chance=self.chance, policy=self.policy, wrote=wrote)
 
     # Handlers.
 

@@ -228,6 +228,8 @@ class DatabaseBusy(DatabaseError):
 class WorkerError(MatrixSchedError):
     """The worker cannot go on."""
 
+    remedy = "Start it again, best under a supervisor that does so by itself; no action is lost meanwhile."
+
 
 class HandlersLeaked(WorkerError):
     """Too many handlers ignored their time limit; only a new process gets their slots back."""

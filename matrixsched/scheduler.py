@@ -347,8 +347,8 @@ class Scheduler:
                 return await self._store.run(operation)
             except OutcomeUnknown as error:
                 unknown = error
-            except (DatabaseUnavailable, DatabaseBusy):
-                # This try did nothing; an earlier one may have.
+            except (DatabaseBusy, DatabaseUnavailable):
+                # Only this try is known to have failed: the one before may still be under way, and hold the lock.
                 if unknown is None:
                     raise
             failures += 1

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.events import ClaimsLost, Events
-from matrixsched.rules.action import Attempt
+from matrixsched.rules.action import Attempt, Claim
 from matrixsched.store.store import Store
 from matrixsched.store.values import Extension, Holding
 from matrixsched.worker.policy import WorkerPolicy
@@ -43,18 +43,23 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def __contains__(self, guid: UUID) -> bool:
-        return guid in self._held
+    def __contains__(self, claim: Claim) -> bool:
+        held = self._held.get(claim.guid)
+        return held is not None and held.attempt.claim == claim
 
     def take(self, attempt: Attempt, asked_at: float) -> Held:
         held = Held(attempt, asked_at, asked_at + self._trust_s)
         with self._lock:
+            earlier = self._held.get(attempt.claim.guid)
+            if earlier is not None:
+                earlier.lost = True  # its lease ran out: this claim, our own, took its place
             self._held[attempt.claim.guid] = held
         return held
 
-    def drop(self, guid: UUID) -> None:
+    def drop(self, claim: Claim) -> None:
         with self._lock:
-            self._held.pop(guid, None)
+            if claim in self:
+                del self._held[claim.guid]
 
     async def extend(self, store: Store) -> float:
         """Prolong the leases of all attempts under way; the rest until the next time."""
@@ -78,7 +83,7 @@ class Leases:
                     held.trusted_until = min(asked_at + self._trust_s, self._end(held))
                 case Extension.LOST:
                     # An attempt that was recorded meanwhile is not in its row any more either, nor in our hands.
-                    if holding.claim.guid in self._held:
+                    if holding.claim in self:
                         held.lost = True
                         lost += 1
         if lost:

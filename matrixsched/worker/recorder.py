@@ -74,7 +74,7 @@ class Recorder:
             if answer is Answer.BUSY:
                 self._busy.append(ended)
             else:
-                self._leases.drop(ended.claim.guid)
+                self._leases.drop(ended.claim)
         self._busy_rounds = self._busy_rounds + 1 if self._busy else 0
         self._events.emit(
             OutcomesRecorded(

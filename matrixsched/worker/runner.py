@@ -157,7 +157,7 @@ class Runner:
         """Take over claimed attempts; those that are in our hands already are left alone."""
         taken = 0
         for attempt in attempts:
-            if attempt.claim.guid not in self._leases:
+            if attempt.claim not in self._leases:
                 self._suspects += is_suspect(attempt.interruptions)
                 self._waiting.append(self._leases.take(attempt, asked_at))
                 taken += 1
@@ -201,7 +201,7 @@ class Runner:
     async def run_next(self) -> None:
         """Make the attempt that has waited longest."""
         held = self._waiting.popleft()
-        if self._clock.monotonic() >= held.trusted_until:
+        if held.lost or self._clock.monotonic() >= held.trusted_until:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
             return
@@ -230,7 +230,8 @@ class Runner:
             return Unrunnable(str(error))
         now = self._database_now(held)
         context = _context(attempt, now + run.timeout)
-        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace
+        # A handler that ignores its limit is judged when its grace ends; the margin is for recording that in time.
+        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace + self._policy.lease_margin
         self._running[run] = None
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
@@ -329,7 +330,7 @@ class Runner:
 
     def _forget(self, held: Held) -> None:
         self._suspects -= is_suspect(held.attempt.interruptions)
-        self._leases.drop(held.attempt.claim.guid)
+        self._leases.drop(held.attempt.claim)
 
     # The watch over limits.
 

@@ -149,7 +149,7 @@ class History:
     def note(self, *facts: object) -> int:
         """Put a line into the trace; its number."""
         self._count += 1
-        line = f"{self._now():%H:%M:%S.%f} {' '.join(map(str, facts))}"
+        line = f"{self._now():%M:%S.%f} {' '.join(map(str, facts))}"
         self._hash.update(line.encode())
         if self._keeps_trace:
             self.trace.append(line)

@@ -56,6 +56,8 @@ class _Ready:
 
     def file(self) -> None:
         """Sort in what the last step made ready."""
+        if not self.fresh:
+            return
         if len(self.fresh) > 1:
             # anyio cancels in the order of a set, which is the order of addresses: put it in an order of our own.
             self.fresh.sort(key=_task_number)
@@ -85,19 +87,17 @@ class SeededLoop(asyncio.BaseEventLoop):
         return self._elapsed
 
     def _run_once(self) -> None:
-        ready = self._ready
-        ready.file()
-        if not any(ready.queues.values()):
+        self._ready.file()
+        waiting = [queue for queue in self._ready.queues.values() if queue]
+        if not waiting:
             self._jump()
             return
         self._count_step()
-        handle = self._pick()
+        handle = self._pick(waiting)
         if not handle.cancelled():
             handle._run()
 
-    def _pick(self) -> asyncio.Handle:
-        queues = self._ready.queues
-        waiting = [queue for queue in queues.values() if queue]
+    def _pick(self, waiting: list[deque[asyncio.Handle]]) -> asyncio.Handle:
         queue = waiting[int(self._chance.random() * len(waiting))] if len(waiting) > 1 else waiting[0]
         if self.shuffles and len(queue) > 1:
             queue.rotate(-int(self._chance.random() * len(queue)))

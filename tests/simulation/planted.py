@@ -96,6 +96,10 @@ def worker(wrong: type[SimulatedWorker]) -> Plant:
     return plant
 
 
+def often_restarted(world: World) -> None:
+    world.plan.restarts_every_s = 5
+
+
 class _Unprolonged(Leases):
     async def extend(self, store: Store) -> float:
         return 1.0
@@ -134,23 +138,24 @@ class NeverLetsGo(SimulatedWorker):
         self.runner.__class__ = _Clinging
 
 
-class _Stubborn(Recorder):
+class _Careless(Recorder):
     def put(self, ended: Any) -> None:
         """Every seventh outcome is mislaid."""
         self.count = getattr(self, "count", 0) + 1
         if self.count % 7:
             super().put(ended)
         else:
-            self._leases.drop(ended.claim.guid)
+            self._leases.drop(ended.claim)
 
 
 class MislaysOutcomes(SimulatedWorker):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.recorder.__class__ = _Stubborn
+        self.recorder.__class__ = _Careless
 
 
-_NOT_FENCED = "and l.last_lock_guid = :sync_guid and l.locked"
+_FENCE = "and l.last_lock_guid = :sync_guid and l.locked"
+_NO_FENCE = "and :sync_guid is not null"
 
 PLANTED = (
     Planted(
@@ -170,7 +175,7 @@ PLANTED = (
     ),
     Planted(
         "claim and move without a fence",
-        all_of(sql("claim.judge", _NOT_FENCED), sql("move.judge", _NOT_FENCED)),
+        all_of(*(sql(name, _FENCE, _NO_FENCE) for name in ("claim.probe", "claim.judge", "move.probe", "move.judge"))),
         ("fenced",),
     ),
     Planted(
@@ -183,9 +188,7 @@ PLANTED = (
     ),
     Planted(
         "moving loses what is due later",
-        sql(
-            "move.judge", "when a.action_guid is null then", "when a.action_guid is null or t.scheduled_at > :now then"
-        ),
+        sql("move.judge", "when a.action_guid is null", "when t.scheduled_at > :now or a.action_guid is null"),
         ("one_live_row", "lost"),
     ),
     Planted(
@@ -227,7 +230,11 @@ PLANTED = (
         ("one_live_row", "lost"),
     ),
     Planted("leases are not prolonged", worker(NeverExtends), ("abandoned", "doubled")),
-    Planted("a worker that stops does not wait for its outcomes", worker(LeavesTooSoon), ("abandoned", "doubled")),
+    Planted(
+        "a worker that stops does not wait for its outcomes",
+        all_of(worker(LeavesTooSoon), often_restarted),
+        ("abandoned", "doubled"),
+    ),
     Planted("a worker keeps what it has lost", worker(NeverLetsGo), ("liveness", "quiet", "abandoned")),
     Planted("outcomes are mislaid", worker(MislaysOutcomes), ("abandoned", "doubled")),
 )

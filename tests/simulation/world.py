@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import anyio
 
 from matrixsched.errors import MatrixSchedError, WorkerError
+from matrixsched.events import StepFailed
 from matrixsched.store.transition import Transition
 from matrixsched.worker.policy import WorkerPolicy
 from simulation import checkers
@@ -29,6 +30,7 @@ T = TypeVar("T")
 DRAIN_S_MAX = 600
 HEAL_S_MAX = 120.0
 CRASHES_MAX = 12
+_INJECTED = ("DatabaseUnavailable", "DatabaseBusy", "OutcomeUnknown")
 _LOCK_ONLY = frozenset({"acquire_shard", "beat_shard", "release_shard"})
 
 
@@ -57,8 +59,8 @@ def draw_size(chance: Random) -> Size:
         callers=chance.randint(1, 3),
         ids=chance.randint(3, 25),
         operations=chance.randint(8, 22),
-        think_s=chance.choice((1.0, 4.0, 8.0)),
-        chaos_s=chance.uniform(20, 70),
+        think_s=chance.choice((0.5, 2.0, 5.0)),
+        chaos_s=chance.uniform(12, 45),
         is_told=chance.random() < 0.4,
         policy=WorkerPolicy(
             concurrency=chance.randint(1, 4),
@@ -240,9 +242,14 @@ class World:
     def _make_process(self, host: str, names: tuple[str, ...]) -> Process:
         app = make_app(self, host)
         register_handlers(app, self, host, names)
+        app.events.subscribe(StepFailed, self._step_failed)
         process = Process(host, self.worker_type(app, self.size.policy, name=host))
         self.processes[host] = process
         return process
+
+    def _step_failed(self, failed: StepFailed) -> None:
+        if not failed.error.startswith(_INJECTED):
+            self.violate("survives", f"the step {failed.step} failed by {failed.error}")
 
     async def _work(self, process: Process) -> None:
         try:
@@ -338,7 +345,7 @@ class World:
             self.history.fault("carried out late", host, transition.name)
             try:
                 await self.carry_out(host, transition, self.clock.now())
-            except MatrixSchedError as error:
+            except MatrixSchedError as error:  # what its sender would have been told, were it still listening
                 self.history.note("late", transition.name, type(error).__name__)
         self._late -= 1
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
-from uuid import uuid4
+from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, NotOpen, OutcomeUnknown, SchemaMissing
 from matrixsched.store.migrations import Migration, load_migrations, missing
 from matrixsched.store.sqlite.each import AskEach
-from matrixsched.store.sqlite.transitions import in_microseconds
+from matrixsched.store.sqlite.rows import in_microseconds
 from matrixsched.store.statements import render
 from matrixsched.store.transition import Ask, Row, Transition
 
@@ -182,7 +182,8 @@ class Database:
         if connection.execute(self._render(_CREATE_INSTALLATION), parameters).fetchall():
             connection.executemany(
                 self._render("insert into matrixsched_shard_locks (shard_id, last_lock_guid) values (?, ?)"),
-                [(shard, str(uuid4())) for shard in range(shard_count)],
+                # Nobody holds them yet, so any guids will do that are not the same.
+                [(shard, str(UUID(int=shard))) for shard in range(shard_count)],
             )
         # An older library that arrives late knows fewer migrations than were applied.
         connection.execute(

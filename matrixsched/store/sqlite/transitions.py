@@ -8,9 +8,9 @@ first, so that with nothing to do it never asks to write.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from matrixsched.clock import Clock
@@ -18,19 +18,41 @@ from matrixsched.rules.action import (
     UNGATED,
     Action,
     Attempt,
-    Claim,
-    Meta,
     Outcome,
     PastAttempt,
-    Spec,
     State,
-    Status,
     parked_lane,
     suspect_lane,
 )
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
-from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.sqlite.each import AskEach
+from matrixsched.store.sqlite.rows import (
+    AGAIN,
+    RECORDED,
+    REMEMBERED,
+    action_of,
+    again_of,
+    as_json,
+    attempt_of,
+    begins_at,
+    changed_of,
+    columns_of_change,
+    columns_of_claim,
+    columns_of_new,
+    in_microseconds,
+    in_microseconds_or_none,
+    interruption_of,
+    key_of,
+    memory_of,
+    moment_of,
+    moment_or_none,
+    past_attempt_of,
+    recorded_of,
+    row_key,
+    shard_report_of,
+    span,
+    written_of,
+)
 from matrixsched.store.statements import load
 from matrixsched.store.transition import Ask, Conversation, Row, transition
 from matrixsched.store.values import (
@@ -50,18 +72,12 @@ from matrixsched.store.values import (
     Written,
 )
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _JUDGING = ("claim.judge", "move.judge", "record.judge")
 _ACTION = ("shard_id", "action_id")
 _KEY = (*_ACTION, "action_guid")
 _CLAIM = ("attempt", "claimed_by", "claimed_at")
 _SETTLED = (*_KEY, "scheduled_at", "lane", "interrupted", *_CLAIM, "sync_guid", "now")
 _MOVED = (*_KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sync_guid", "now")
-_AGAIN = (*_KEY, "scheduled_at", "lane", "claimed_by", "now")
-_TICK = ("tick", "tick_at", "tick_failures")
-_RECORDED = (*_KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
-_REMEMBERED = (*_KEY, "attempt", "tick", "outcome", "error", "claimed_by", "claimed_at", "now")
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
@@ -96,17 +112,24 @@ class SqliteTransitions:
     ) -> Conversation[list[Written]]:
         now = self._now()
         guids = [str(new.request_guid or request_guid) for new in batch]
-        requests = yield self._ask("schedule.request", request_guids=_json(guids), now=now)
+        requests = yield self._ask("schedule.request", request_guids=as_json(guids), now=now)
         fresh = {row["request_guid"] for row in requests}
         asked = [new for new, guid in zip(batch, guids, strict=True) if guid in fresh]
-        found = yield self._ask("schedule.judge", keys=_json([(new.shard, new.id) for new in asked]), now=now)
-        wanted = [(asked[row["number"]], row) for row in found if replace or not row["present"]]
+        found = yield self._ask("schedule.judge", keys=as_json([(new.shard, new.id) for new in asked]), now=now)
+        given = [(asked[row["number"]], row) for row in found]
+        # Over itself a version is never written: it would be queued twice.
+        wanted = [
+            (new, row)
+            for new, row in given
+            if row["action_guid"] is None or (replace and row["action_guid"] != str(new.guid))
+        ]
         for new, _ in wanted:
-            yield self._ask("schedule.write", **_new_action(new, now), now=now)
+            yield self._ask("schedule.write", **columns_of_new(new, now), now=now)
         if wanted:
-            yield self._ask("schedule.queue", written=_json([(new.shard, new.id) for new, _ in wanted]), now=now)
+            yield self._ask("schedule.queue", written=as_json([(new.shard, new.id) for new, _ in wanted]), now=now)
         return [
-            Written(new.id, new.guid, created=not row["present"], running=bool(row["running"])) for new, row in wanted
+            Written(new.id, new.guid, created=row["action_guid"] is None, running=bool(row["running"]))
+            for new, row in wanted
         ]
 
     @transition
@@ -119,12 +142,12 @@ class SqliteTransitions:
         if not fresh:
             return None
         rows = yield self._ask(
-            "replace_expected.write", **_new_action(new, now), expected_guid=str(expected_guid), now=now
+            "replace_expected.write", **columns_of_new(new, now), expected_guid=str(expected_guid), now=now
         )
         if not rows:
             return None
         yield self._ask("replace_expected.queue", shard_id=new.shard, action_id=new.id, now=now)
-        return _written(rows[0])
+        return written_of(rows[0])
 
     @transition
     def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Conversation[Written | None]:
@@ -134,15 +157,15 @@ class SqliteTransitions:
             return None
         rows = yield self._ask(
             "reschedule.write",
-            **_change(change),
-            scheduled_at=_begins_at(change.at, change.delay, now),
+            **columns_of_change(change),
+            scheduled_at=begins_at(change.at, change.delay, now),
             revive=int(revive),
             now=now,
         )
         if not rows:
             return None
         yield self._ask("reschedule.queue", shard_id=change.shard, action_id=change.id, now=now)
-        return _changed(rows[0])
+        return changed_of(rows[0])
 
     @transition
     def cancel(self, change: Change) -> Conversation[Written | None]:
@@ -150,13 +173,13 @@ class SqliteTransitions:
         fresh = yield self._ask("cancel.request", request_guid=str(change.request_guid), now=now)
         if not fresh:
             return None
-        rows = yield self._ask("cancel.write", **_change(change), now=now)
-        return _changed(rows[0]) if rows else None
+        rows = yield self._ask("cancel.write", **columns_of_change(change), now=now)
+        return changed_of(rows[0]) if rows else None
 
     @transition
     def find(self, keys: Sequence[tuple[int, str]]) -> Conversation[list[Action]]:
-        rows = yield self._ask("find", keys=_json(keys), now=self._now())
-        return [_action(row) for row in rows]
+        rows = yield self._ask("find", keys=as_json(keys), now=self._now())
+        return [action_of(row) for row in rows]
 
     @transition
     def page(self, wanted: ActionFilter, *, after: tuple[int, str] | None, limit: int) -> Conversation[list[Action]]:
@@ -169,37 +192,26 @@ class SqliteTransitions:
             handler=wanted.handler,
             template=wanted.template,
             id_prefix=wanted.id_prefix,
-            due_before=_in_microseconds_or_none(wanted.due_before),
+            due_before=in_microseconds_or_none(wanted.due_before),
             limit=limit,
             now=self._now(),
         )
-        return [_action(row) for row in rows]
+        return [action_of(row) for row in rows]
 
     @transition
     def history(self, shard: int, action_id: str) -> Conversation[list[PastAttempt]]:
         rows = yield self._ask("history", shard_id=shard, action_id=action_id)
-        return [
-            PastAttempt(
-                guid=UUID(row["action_guid"]),
-                attempt=row["attempt"],
-                tick=row["tick"],
-                outcome=Outcome(row["outcome"]),
-                error=row["error"],
-                started_at=_moment(row["started_at"]),
-                ended_at=_moment(row["ended_at"]),
-            )
-            for row in rows
-        ]
+        return [past_attempt_of(row) for row in rows]
 
     @transition
     def installation(self) -> Conversation[Installation]:
         (row,) = yield self._ask("installation", now=self._now())
-        return Installation(row["shard_count"], row["schema_version"], row["oldest_library"], _moment(row["now"]))
+        return Installation(row["shard_count"], row["schema_version"], row["oldest_library"], moment_of(row["now"]))
 
     @transition
     def now(self) -> Conversation[datetime]:
         (row,) = yield self._ask("now", now=self._now())
-        return _moment(row["now"])
+        return moment_of(row["now"])
 
     @transition
     def wake(self) -> Conversation[None]:
@@ -211,15 +223,15 @@ class SqliteTransitions:
         self, *, sync_guid: UUID, holder: str, lease: timedelta, lanes: Sequence[str]
     ) -> Conversation[Acquired]:
         now = self._now()
-        chosen = yield self._ask("acquire_shard.choose", lease=_span(lease), lanes=_json(lanes), now=now)
+        chosen = yield self._ask("acquire_shard.choose", lease=span(lease), lanes=as_json(lanes), now=now)
         if not chosen:
             (row,) = yield self._ask("acquire_shard.next_due", now=now)
-            return Acquired(now=_moment(now), shard=None, next_due_at=_moment_or_none(row["next_due_at"]))
+            return Acquired(now=moment_of(now), shard=None, next_due_at=moment_or_none(row["next_due_at"]))
         shard = chosen[0]["shard_id"]
         yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=str(sync_guid), holder=holder, now=now)
         due = (UNGATED,) if chosen[0]["due"] else ()
         return Acquired(
-            now=_moment(now),
+            now=moment_of(now),
             shard=shard,
             incoming=bool(chosen[0]["incoming"]),
             lanes=(*due, *json.loads(chosen[0]["lanes"])),
@@ -255,22 +267,22 @@ class SqliteTransitions:
             shard_id=shard,
             sync_guid=guid,
             lane=lane,
-            handlers=_json(handlers),
+            handlers=as_json(handlers),
             limit=limit,
             suspect_from=INTERRUPTIONS_BEFORE_SUSPICION,
             now=now,
         )
-        if dead := [(shard, *_row_key(row)) for row in rows if row["verdict"] == "dead"]:
+        if dead := [(shard, *row_key(row)) for row in rows if row["verdict"] == "dead"]:
             yield self._each("claim.drop", _KEY, dead)
-        if interrupted := [_interruption(row, shard, now) for row in rows if row["claimed_by"] is not None]:
-            yield self._each("claim.remember", _REMEMBERED, interrupted)
-        lease_end = now + _span(attempt_lease)
+        if interrupted := [interruption_of(row, shard, now) for row in rows if row["claimed_by"] is not None]:
+            yield self._each("claim.remember", REMEMBERED, interrupted)
+        lease_end = now + span(attempt_lease)
         settled = [_settled(row, shard, lane, guid, lease_end, now) for row in rows if row["verdict"] != "dead"]
         if settled:
             yield self._each("claim.settle", _SETTLED, settled)
         claimed = [row for row in rows if row["verdict"] == "claimed"]
         return Claimed(
-            len(rows), [_attempt(row, shard, sync_guid, row["attempt"] + 1, _moment(now)) for row in claimed]
+            len(rows), [attempt_of(row, shard, sync_guid, row["attempt"] + 1, moment_of(now)) for row in claimed]
         )
 
     @transition
@@ -289,13 +301,13 @@ class SqliteTransitions:
         if not work:
             return Claimed(0, [])
         rows = yield self._ask(
-            "move.judge", shard_id=shard, sync_guid=guid, handlers=_json(handlers), move_limit=move_limit, now=now
+            "move.judge", shard_id=shard, sync_guid=guid, handlers=as_json(handlers), move_limit=move_limit, now=now
         )
         claimable = [row for row in rows if row["verdict"] == "claimable"]
         first = sorted(claimable, key=lambda row: int(row["due_at"]))[:claim_limit]
         claimed = {row["action_guid"] for row in first}
-        lease_end = now + _span(attempt_lease)
-        taken = [(shard, *_row_key(row), row["created_at"]) for row in rows]
+        lease_end = now + span(attempt_lease)
+        taken = [(shard, *row_key(row), row["created_at"]) for row in rows]
         yield self._each("move.remove", (*_KEY, "created_at"), taken)
         moved = [
             _moved(row, shard, guid, lease_end if row["action_guid"] in claimed else None, now)
@@ -304,7 +316,7 @@ class SqliteTransitions:
         ]
         if moved:
             yield self._each("move.insert", _MOVED, moved)
-        return Claimed(len(rows), [_attempt(row, shard, sync_guid, 1, _moment(now)) for row in first])
+        return Claimed(len(rows), [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first])
 
     @transition
     def claimed_by(
@@ -314,34 +326,38 @@ class SqliteTransitions:
             "claimed_by",
             shard_id=shard,
             sync_guid=str(sync_guid),
-            lanes=_json(lanes),
-            attempt_lease=_span(attempt_lease),
+            lanes=as_json(lanes),
+            attempt_lease=span(attempt_lease),
             now=self._now(),
         )
-        return [_attempt(row, shard, sync_guid, row["attempt"], _moment(row["claimed_at"])) for row in rows]
+        return [attempt_of(row, shard, sync_guid, row["attempt"], moment_of(row["claimed_at"])) for row in rows]
 
     @transition
     def extend(self, held: Sequence[Holding], *, attempt_lease: timedelta) -> Conversation[Mapping[UUID, Extension]]:
-        named = [(*_claim(holding.claim), _span(holding.longest)) for holding in held]
-        rows = yield self._ask("extend", held=_json(named), attempt_lease=_span(attempt_lease), now=self._now())
+        named = [(*columns_of_claim(holding.claim), span(holding.longest)) for holding in held]
+        rows = yield self._ask("extend", held=as_json(named), attempt_lease=span(attempt_lease), now=self._now())
         extended = {UUID(row["action_guid"]) for row in rows}
         guids = [holding.claim.guid for holding in held]
         return {guid: Extension.EXTENDED if guid in extended else Extension.LOST for guid in guids}
 
     @transition
     def give_back(self, unstarted: Sequence[Attempt]) -> Conversation[int]:
-        named = [(*_claim(attempt.claim), in_microseconds(attempt.due_at)) for attempt in unstarted]
-        rows = yield self._ask("give_back", held=_json(named), now=self._now())
+        named = [(*columns_of_claim(attempt.claim), in_microseconds(attempt.due_at)) for attempt in unstarted]
+        rows = yield self._ask("give_back", held=as_json(named), now=self._now())
         return len(rows)
 
     @transition
     def record(self, ended: Sequence[Ended], *, history_max: int) -> Conversation[Mapping[UUID, Answer]]:
         now = self._now()
-        found = yield self._ask("record.judge", ended=_json([_claim(one.claim) for one in ended]))
+        found = yield self._ask("record.judge", ended=as_json([columns_of_claim(one.claim) for one in ended]))
         judged = [(ended[row["number"]], row, _answer(row)) for row in found]
-        went_wrong = [one.claim for one in ended if one.verdict.outcome in _WENT_WRONG]
-        if forgotten := [(claim.shard, claim.action_id, history_max) for claim in went_wrong]:
-            yield self._each("record.forget", (*_ACTION, "history_max"), forgotten)
+        forgotten = [
+            (one.claim.shard, one.claim.action_id, _kept(one, answer, history_max))
+            for one, row, answer in judged
+            if _forgets(one, row, answer)
+        ]
+        if forgotten:
+            yield self._each("record.forget", (*_ACTION, "keep"), forgotten)
         if superseded := [(one, row) for one, row, answer in judged if row["held"] and answer is Answer.SUPERSEDED]:
             yield from self._supersede(superseded, now)
         if recorded := [(one, row) for one, row, answer in judged if answer is Answer.RECORDED]:
@@ -349,59 +365,45 @@ class SqliteTransitions:
         return {one.claim.guid: answer for one, _, answer in judged}
 
     def _supersede(self, ended: Sequence[tuple[Ended, Row]], now: int) -> Conversation[None]:
-        keys = [_key(one.claim) for one, _ in ended]
+        keys = [key_of(one.claim) for one, _ in ended]
         yield self._each("record.remove", _KEY, keys)
         yield self._each("record.unblock", _ACTION, [(shard, action_id) for shard, action_id, _ in keys])
         remembered = [
-            _memory(one.claim, row, one.verdict.tick, Outcome.SUPERSEDED, one.verdict.outcome.value, now)
+            memory_of(one.claim, row, one.verdict.tick, Outcome.SUPERSEDED, one.verdict.outcome.value, now)
             for one, row in ended
         ]
-        yield self._each("record.remember", _REMEMBERED, remembered)
+        yield self._each("record.remember", REMEMBERED, remembered)
 
     def _record(self, ended: Sequence[tuple[Ended, Row]], now: int) -> Conversation[None]:
-        if over := [_key(one.claim) for one, _ in ended if one.verdict.state is not State.LIVE]:
+        if over := [key_of(one.claim) for one, _ in ended if one.verdict.state is not State.LIVE]:
             yield self._each("record.remove", _KEY, over)
-        if again := [_again(one, row, now) for one, row in ended if one.verdict.state is State.LIVE]:
-            yield self._each("record.again", _AGAIN, again)
-        yield self._each("record.record", _RECORDED, [_recorded(one, row, now) for one, row in ended])
+        if again := [again_of(one, row, now) for one, row in ended if one.verdict.state is State.LIVE]:
+            yield self._each("record.again", AGAIN, again)
+        yield self._each("record.record", RECORDED, [recorded_of(one, row, now) for one, row in ended])
         remembered = [
-            _memory(one.claim, row, row["tick"], one.verdict.outcome, one.verdict.error, now)
+            memory_of(one.claim, row, row["tick"], one.verdict.outcome, one.verdict.error, now)
             for one, row in ended
             if one.verdict.outcome in _WENT_WRONG
         ]
         if remembered:
-            yield self._each("record.remember", _REMEMBERED, remembered)
+            yield self._each("record.remember", REMEMBERED, remembered)
 
     @transition
     def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:
         rows = yield self._ask("shards", count_max=count_max, now=self._now())
-        return [
-            ShardReport(
-                shard=row["shard_id"],
-                locked=bool(row["locked"]),
-                lock_guid=UUID(row["last_lock_guid"]),
-                locked_by=row["last_locked_by"],
-                locked_at=_moment(row["last_processing_start_at"]),
-                heartbeat_at=_moment(row["last_heartbeat_at"]),
-                heartbeat_age=timedelta(microseconds=row["now"] - row["last_heartbeat_at"]),
-                incoming=row["incoming"],
-                processing=row["processing"],
-                oldest_due_at=_moment_or_none(row["oldest_due_at"]),
-            )
-            for row in rows
-        ]
+        return [shard_report_of(row) for row in rows]
 
     @transition
     def prune_actions(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        rows = yield self._ask("prune_actions.choose", keep=_span(keep), limit=limit, now=self._now())
-        if keys := [(row["shard_id"], *_row_key(row)) for row in rows]:
+        rows = yield self._ask("prune_actions.choose", keep=span(keep), limit=limit, now=self._now())
+        if keys := [(row["shard_id"], *row_key(row)) for row in rows]:
             yield self._each("prune_actions.history", _ACTION, [(shard, action_id) for shard, action_id, _ in keys])
             yield self._each("prune_actions.actions", _KEY, keys)
         return len(rows)
 
     @transition
     def prune_requests(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        rows = yield self._ask("prune_requests.choose", keep=_span(keep), limit=limit, now=self._now())
+        rows = yield self._ask("prune_requests.choose", keep=span(keep), limit=limit, now=self._now())
         if rows:
             yield self._each("prune_requests.delete", ("request_guid",), [(row["request_guid"],) for row in rows])
         return len(rows)
@@ -416,97 +418,12 @@ class SqliteTransitions:
             limit=limit,
             now=self._now(),
         )
-        if dead := [(row["shard_id"], *_row_key(row)) for row in rows if row["dead"]]:
+        if dead := [(row["shard_id"], *row_key(row)) for row in rows if row["dead"]]:
             yield self._each("sweep_dead.delete", _KEY, dead)
         if len(rows) < limit:
             return Swept(len(dead), SweepPosition())
         last = rows[-1]
         return Swept(len(dead), SweepPosition(last["shard_id"], last["action_id"], UUID(last["action_guid"])))
-
-
-def in_microseconds(moment: datetime) -> int:
-    """Since 1970 in UTC, exactly."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _in_microseconds_or_none(moment: datetime | None) -> int | None:
-    return None if moment is None else in_microseconds(moment)
-
-
-def _moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def _moment_or_none(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _moment(microseconds)
-
-
-def _span(duration: timedelta) -> int:
-    return duration // _MICROSECOND
-
-
-def _begins_at(at: datetime | None, delay: timedelta, now: int) -> int:
-    return now + _span(delay) if at is None else in_microseconds(at)
-
-
-def _json(rows: Iterable[object]) -> str:
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
-
-
-def _new_action(new: NewAction, now: int) -> dict[str, object]:
-    return {
-        "shard_id": new.shard,
-        "action_id": new.id,
-        "action_guid": str(new.guid),
-        "handler": new.handler,
-        "payload": new.payload,
-        "terms": encode_terms(new.terms),
-        "lane": new.lane,
-        "priority": new.priority,
-        "template": new.template,
-        "zone": new.zone,
-        "expires_at": _in_microseconds_or_none(new.expires_at),
-        "scheduled_at": _begins_at(new.at, new.delay, now),
-    }
-
-
-def _change(change: Change) -> dict[str, object]:
-    return {
-        "shard_id": change.shard,
-        "action_id": change.id,
-        "action_guid": str(change.guid),
-        "expected_guid": None if change.expected_guid is None else str(change.expected_guid),
-    }
-
-
-def _key(claim: Claim) -> tuple[int, str, str]:
-    return claim.shard, claim.action_id, str(claim.guid)
-
-
-def _row_key(row: Row) -> tuple[str, str]:
-    return row["action_id"], row["action_guid"]
-
-
-def _claim(claim: Claim) -> tuple[int, str, str, int, str]:
-    return claim.shard, claim.action_id, str(claim.guid), claim.attempt, str(claim.claimed_by)
-
-
-def _written(row: Row) -> Written:
-    return Written(
-        row["action_id"], UUID(row["action_guid"]), created=row["revision"] == 1, running=bool(row["running"])
-    )
-
-
-def _changed(row: Row) -> Written:
-    return Written(row["action_id"], UUID(row["action_guid"]), created=False, running=bool(row["running"]))
-
-
-def _interruption(row: Row, shard: int, now: int) -> tuple[object, ...]:
-    """A row of _REMEMBERED."""
-    outcome = Outcome.SUPERSEDED if row["verdict"] == "dead" else Outcome.INTERRUPTED
-    error = "its worker did not report back"
-    held = (row["claimed_by"], row["claimed_at"])
-    return shard, *_row_key(row), row["attempt"], row["tick"] or 0, outcome.value, error, *held, now
 
 
 def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, now: int) -> tuple[object, ...]:
@@ -522,7 +439,7 @@ def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, no
         case "suspect":
             lane = suspect_lane(row["handler"])
     written = (scheduled_at, lane, row["interrupted"], attempt, claimed_by, claimed_at)
-    return shard, *_row_key(row), *written, sync_guid, now
+    return shard, *row_key(row), *written, sync_guid, now
 
 
 def _moved(row: Row, shard: int, sync_guid: str, lease_end: int | None, now: int) -> tuple[object, ...]:
@@ -535,7 +452,7 @@ def _moved(row: Row, shard: int, sync_guid: str, lease_end: int | None, now: int
         scheduled_at = row["blocked_until"]
     elif row["verdict"] == "foreign":
         lane = parked_lane(row["handler"])
-    return shard, *_row_key(row), lane, scheduled_at, row["expires_at"], *claim, row["created_at"], sync_guid, now
+    return shard, *row_key(row), lane, scheduled_at, row["expires_at"], *claim, row["created_at"], sync_guid, now
 
 
 def _answer(row: Row) -> Answer:
@@ -545,93 +462,14 @@ def _answer(row: Row) -> Answer:
     return Answer.RECORDED if row["held"] and row["state"] == State.LIVE else Answer.LOST
 
 
-def _next_at(one: Ended, now: int) -> int:
-    return _begins_at(one.verdict.next_at, one.verdict.delay or timedelta(0), now)
+def _forgets(one: Ended, row: Row, answer: Answer) -> bool:
+    """Whether the history of its action has grown, now or by claims that found it interrupted."""
+    if answer is Answer.SUPERSEDED:
+        return bool(row["held"])
+    return answer is Answer.RECORDED and (one.verdict.outcome in _WENT_WRONG or row["interrupted"] > 0)
 
 
-def _again(one: Ended, row: Row, now: int) -> tuple[object, ...]:
-    """A row of _AGAIN."""
-    return *_key(one.claim), _next_at(one, now), row["lane"], str(one.claim.claimed_by), now
-
-
-def _recorded(one: Ended, row: Row, now: int) -> tuple[object, ...]:
-    """A row of _RECORDED."""
-    verdict = one.verdict
-    return (
-        *_key(one.claim),
-        verdict.state.value,
-        _next_at(one, now) if verdict.state is State.LIVE else None,
-        verdict.tick,
-        in_microseconds(verdict.tick_at),
-        verdict.tick_failures,
-        verdict.outcome.value,
-        verdict.error,
-        row["interrupted"],
-        row["claimed_at"],
-        now,
-    )
-
-
-def _memory(claim: Claim, row: Row, tick: int, outcome: Outcome, error: str | None, now: int) -> tuple[object, ...]:
-    """A row of _REMEMBERED."""
-    held = (str(claim.claimed_by), row["claimed_at"])
-    return *_key(claim), claim.attempt, tick, outcome.value, error, *held, now
-
-
-def _attempt(row: Row, shard: int, sync_guid: UUID, attempt: int, claimed_at: datetime) -> Attempt:
-    return Attempt(
-        claim=Claim(shard, row["action_id"], UUID(row["action_guid"]), attempt, sync_guid),
-        claimed_at=claimed_at,
-        due_at=_moment(row["due_at"]),
-        handler=row["handler"],
-        payload=row["payload"],
-        terms=decode_terms(row["terms"]),
-        version=row["version"],
-        priority=row["priority"],
-        template=row["template"],
-        zone=row["zone"],
-        expires_at=_moment_or_none(row["expires_at"]),
-        tick=row["tick"],
-        tick_at=_moment(row["tick_at"]),
-        tick_failures=row["tick_failures"],
-        interruptions=row["interrupted"],
-    )
-
-
-def _action(row: Row) -> Action:
-    return Action(
-        meta=Meta(
-            id=row["action_id"],
-            guid=UUID(row["action_guid"]),
-            version=row["version"],
-            revision=row["revision"],
-            shard=row["shard_id"],
-            created_at=_moment(row["created_at"]),
-            updated_at=_moment(row["updated_at"]),
-        ),
-        spec=Spec(
-            handler=row["handler"],
-            payload=row["payload"],
-            terms=decode_terms(row["terms"]),
-            priority=row["priority"],
-            template=row["template"],
-            zone=row["zone"],
-            expires_at=_moment_or_none(row["expires_at"]),
-        ),
-        status=Status(
-            state=State(row["state"]),
-            scheduled_at=_moment(row["scheduled_at"]),
-            running=bool(row["running"]),
-            tick=row["tick"],
-            succeeded=row["succeeded"],
-            failed=row["failed"],
-            interrupted=row["interrupted"] + row["interrupted_uncounted"],
-            missed=row["missed"],
-            consecutive_failures=row["consecutive_failures"],
-            last_outcome=None if row["last_outcome"] is None else Outcome(row["last_outcome"]),
-            last_error=row["last_error"],
-            last_started_at=_moment_or_none(row["last_started_at"]),
-            last_ended_at=_moment_or_none(row["last_ended_at"]),
-            finished_at=_moment_or_none(row["finished_at"]),
-        ),
-    )
+def _kept(one: Ended, answer: Answer, history_max: int) -> int:
+    """How many of the past attempts stay beside the one that may be remembered now."""
+    remembered = answer is Answer.SUPERSEDED or one.verdict.outcome in _WENT_WRONG
+    return history_max - int(remembered)

@@ -1,6 +1,8 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
 -- served longest ago; a holder that still beats is never robbed. Says what work there is. When there is none it writes
 -- nothing and says when the next row is due.
+-- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
+-- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
 with chosen as materialized (
     select l.shard_id
@@ -8,15 +10,23 @@ with chosen as materialized (
      where (not l.locked
             or l.last_heartbeat_at < {now} - cast(:lease as interval)
             or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
-       and (exists (select from matrixsched.incoming_queue i where i.shard_id = l.shard_id)
-            or exists (select from matrixsched.processing_queue p
-                        where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
-            or case when exists (select from matrixsched.processing_queue p
-                                  where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
-                    then exists (select from matrixsched.processing_queue p
-                                  where p.shard_id = l.shard_id and p.lane = any (cast(:lanes as text[]))
-                                    and p.scheduled_at <= {now})
-                    else false end)
+       and coalesce(
+               (select true from matrixsched.incoming_queue i
+                 where i.shard_id = l.shard_id
+                 order by i.created_at limit 1),
+               (select true from matrixsched.processing_queue p
+                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                 order by p.scheduled_at limit 1),
+               case when (select true from matrixsched.processing_queue p
+                           where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
+                           order by p.lane limit 1)
+                    then (select true from unnest(cast(:lanes as text[])) as s (lane)
+                           cross join lateral (select from matrixsched.processing_queue p
+                                                where p.shard_id = l.shard_id and p.lane = s.lane
+                                                  and p.scheduled_at <= {now}
+                                                order by p.scheduled_at limit 1) w
+                           limit 1) end,
+               false)
      order by l.last_processing_start_at, l.shard_id
      limit 1
        for update of l skip locked
@@ -30,14 +40,20 @@ taken as (
     returning l.shard_id
 )
 select {now} as now, t.shard_id,
-       exists (select from matrixsched.incoming_queue i where i.shard_id = t.shard_id) as incoming,
-       exists (select from matrixsched.processing_queue p
-                where p.shard_id = t.shard_id and p.lane = '' and p.scheduled_at <= {now}) as due,
-       case when exists (select from matrixsched.processing_queue p
-                          where p.shard_id = t.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
+       coalesce((select true from matrixsched.incoming_queue i
+                  where i.shard_id = t.shard_id
+                  order by i.created_at limit 1), false) as incoming,
+       coalesce((select true from matrixsched.processing_queue p
+                  where p.shard_id = t.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                  order by p.scheduled_at limit 1), false) as due,
+       case when (select true from matrixsched.processing_queue p
+                   where p.shard_id = t.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
+                   order by p.lane limit 1)
             then array(select s.lane from unnest(cast(:lanes as text[])) as s (lane)
-                        where exists (select from matrixsched.processing_queue p
-                                       where p.shard_id = t.shard_id and p.lane = s.lane and p.scheduled_at <= {now}))
+                        cross join lateral (select from matrixsched.processing_queue p
+                                             where p.shard_id = t.shard_id and p.lane = s.lane
+                                               and p.scheduled_at <= {now}
+                                             order by p.scheduled_at limit 1) w)
             else '{}' end as lanes,
        case when t.shard_id is null then (
            select min(n.scheduled_at)

@@ -12,9 +12,9 @@ with fence as materialized (
       from matrixsched.shard_locks l
      where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
        -- Looking for work here costs nothing; a row lock taken in vain costs a flush of the WAL.
-       and exists (select from matrixsched.processing_queue q
-                    where q.shard_id = cast(:shard_id as integer) and q.lane = cast(:lane as text)
-                      and q.scheduled_at <= {now})
+       and (select true from matrixsched.processing_queue q
+             where q.shard_id = cast(:shard_id as integer) and q.lane = cast(:lane as text) and q.scheduled_at <= {now}
+             order by q.scheduled_at limit 1)
        /* pause point: claim_fence */
        for key share skip locked
 ),
@@ -28,23 +28,31 @@ due as materialized (
      limit cast(:limit as integer)
        for update skip locked
 ),
-running as materialized ( -- other versions of these actions under way; locked, so that none ends unseen meanwhile
-    select s.action_id, s.scheduled_at
+siblings as materialized ( -- other versions of these actions under way, as the snapshot shows them: hardly ever any
+    select s.shard_id, s.action_id, s.action_guid
       from due d
-      join matrixsched.processing_queue s
-        on s.shard_id = d.shard_id and s.action_id = d.action_id and s.action_guid <> d.action_guid
-     where s.claimed_by is not null and s.scheduled_at > {now}
-       for share of s skip locked
+     cross join lateral (select s.shard_id, s.action_id, s.action_guid
+                           from matrixsched.processing_queue s
+                          where s.shard_id = d.shard_id and s.action_id = d.action_id
+                            and s.action_guid <> d.action_guid
+                            and s.claimed_by is not null and s.scheduled_at > {now}
+                         offset 0) s
+),
+running as materialized ( -- those of them whose rows nobody writes now; locked, so that none ends unseen meanwhile
+    select b.action_id, s.scheduled_at
+      from siblings b
+     cross join lateral (select s.scheduled_at
+                           from matrixsched.processing_queue s
+                          where s.shard_id = b.shard_id and s.action_id = b.action_id and s.action_guid = b.action_guid
+                            and s.claimed_by is not null and s.scheduled_at > {now}
+                            for share of s skip locked) s
 ),
 judged as materialized (
     select d.*, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.expires_at, a.tick,
            a.tick_at, a.tick_failures, r.scheduled_at as blocked_until,
            case when a.action_guid is null then 'dead'
                 when r.scheduled_at is not null then 'blocked'
-                when exists (select from matrixsched.processing_queue s
-                              where s.shard_id = d.shard_id and s.action_id = d.action_id
-                                and s.action_guid <> d.action_guid and s.claimed_by is not null
-                                and s.scheduled_at > {now}) then 'busy'
+                when d.action_id in (select action_id from siblings) then 'busy'
                 when a.handler <> all (cast(:handlers as text[])) then 'foreign'
                 when d.interrupted >= cast(:suspect_from as integer) and cast(:lane as text) not like 'handler!%'
                     then 'suspect'
@@ -88,10 +96,11 @@ settled as (
       from judged j
      where j.verdict in ('claimed', 'blocked', 'foreign', 'suspect')
        and p.shard_id = cast(:shard_id as integer) and p.action_id = j.action_id and p.action_guid = j.action_guid
-    returning p.action_guid, p.attempt, p.claimed_at
+    returning j.verdict, j.action_id, j.action_guid, p.attempt, p.claimed_at, j.due_at, j.version, j.handler, j.payload,
+              j.terms, j.priority, j.template, j.zone, j.expires_at, j.tick, j.tick_at, j.tick_failures, j.interrupted
 )
 select (select count(*) from due) as seen, {now} as now,
-       j.action_id, j.action_guid, s.attempt, s.claimed_at, j.due_at, j.version, j.handler, j.payload, j.terms,
-       j.priority, j.template, j.zone, j.expires_at, j.tick, j.tick_at, j.tick_failures, j.interrupted
+       s.action_id, s.action_guid, s.attempt, s.claimed_at, s.due_at, s.version, s.handler, s.payload, s.terms,
+       s.priority, s.template, s.zone, s.expires_at, s.tick, s.tick_at, s.tick_failures, s.interrupted
   from (select) as always
-  left join (judged j join settled s on s.action_guid = j.action_guid) on j.verdict = 'claimed';
+  left join settled s on s.verdict = 'claimed';

@@ -19,11 +19,13 @@ mine as materialized (
       join matrixsched.processing_queue p
         on p.shard_id = h.shard_id and p.action_id = h.action_id and p.action_guid = h.action_guid
        and p.attempt = h.attempt and p.claimed_by = h.claimed_by
+       /* pause point: extend_lock */
        for update of p skip locked
 ),
 extended as (
     update matrixsched.processing_queue p
-       set scheduled_at = least({now} + cast(:attempt_lease as interval), p.claimed_at + m.longest)
+       set scheduled_at = least({now} + cast(:attempt_lease as interval),
+                                (p.claimed_at at time zone 'UTC' + m.longest) at time zone 'UTC') -- days of 24 hours
       from mine m
      where p.shard_id = m.shard_id and p.action_id = m.action_id and p.action_guid = m.action_guid
     returning p.action_guid

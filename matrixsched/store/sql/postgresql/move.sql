@@ -5,42 +5,49 @@ with fence as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
      where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
-       and exists (select from matrixsched.incoming_queue q where q.shard_id = cast(:shard_id as integer))
+       and (select true from matrixsched.incoming_queue q
+             where q.shard_id = cast(:shard_id as integer)
+             order by q.created_at limit 1)
        /* pause point: move_fence */
        for key share skip locked
 ),
 taken as materialized ( -- locked: a late twin of this very statement must not take them again
-    select i.shard_id, i.created_at, i.action_id, i.action_guid, i.lane, i.scheduled_at, i.expires_at
+    select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.lane, i.scheduled_at, i.expires_at
       from matrixsched.incoming_queue i
      where i.shard_id = cast(:shard_id as integer) and exists (select from fence)
      order by i.created_at
      limit cast(:move_limit as integer)
        for update skip locked
 ),
-gone as (
-    delete from matrixsched.incoming_queue i
-     using taken t
-     where i.shard_id = cast(:shard_id as integer) and i.created_at = t.created_at
-       and i.action_id = t.action_id and i.action_guid = t.action_guid
+gone as ( -- by place: these rows are locked, and incoming rows never change
+    delete from matrixsched.incoming_queue where ctid = any (array(select ctid from taken))
 ),
-running as materialized (
-    select s.action_id, s.scheduled_at
+siblings as materialized ( -- other versions of these actions under way, as the snapshot shows them: hardly ever any
+    select s.shard_id, s.action_id, s.action_guid
       from taken t
-      join matrixsched.processing_queue s
-        on s.shard_id = t.shard_id and s.action_id = t.action_id and s.action_guid <> t.action_guid
-     where s.claimed_by is not null and s.scheduled_at > {now} and t.scheduled_at <= {now}
-       for share of s skip locked
+     cross join lateral (select s.shard_id, s.action_id, s.action_guid
+                           from matrixsched.processing_queue s
+                          where s.shard_id = t.shard_id and s.action_id = t.action_id
+                            and s.action_guid <> t.action_guid
+                            and s.claimed_by is not null and s.scheduled_at > {now} and t.scheduled_at <= {now}
+                         offset 0) s
+),
+running as materialized ( -- those of them whose rows nobody writes now; locked, so that none ends unseen meanwhile
+    select b.action_id, s.scheduled_at
+      from siblings b
+     cross join lateral (select s.scheduled_at
+                           from matrixsched.processing_queue s
+                          where s.shard_id = b.shard_id and s.action_id = b.action_id and s.action_guid = b.action_guid
+                            and s.claimed_by is not null and s.scheduled_at > {now}
+                            for share of s skip locked) s
 ),
 judged as materialized (
-    select t.*, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at,
+    select t.shard_id, t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at, t.expires_at, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at,
            a.tick_failures, r.scheduled_at as blocked_until,
            case when a.action_guid is null then 'dead'
                 when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
                 when r.scheduled_at is not null then 'blocked'
-                when exists (select from matrixsched.processing_queue s
-                              where s.shard_id = t.shard_id and s.action_id = t.action_id
-                                and s.action_guid <> t.action_guid and s.claimed_by is not null
-                                and s.scheduled_at > {now}) then 'busy'
+                when t.action_id in (select action_id from siblings) then 'busy'
                 when a.handler <> all (cast(:handlers as text[])) then 'foreign'
                 else 'claimable' end as verdict
       from taken t
@@ -78,4 +85,4 @@ select (select count(*) from taken) as seen, {now} as now,
        r.payload, r.terms, r.priority, r.template, r.zone, r.expires_at, r.tick, r.tick_at, r.tick_failures,
        0 as interrupted
   from (select) as always
-  left join (ranked r join moved m on m.action_guid = r.action_guid) on r.claimed;
+  left join ranked r on r.claimed and (r.action_guid in (select action_guid from moved)) is true;

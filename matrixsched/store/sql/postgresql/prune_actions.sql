@@ -1,23 +1,24 @@
 -- prune_actions (postgresql). Promise: deletes only actions that are finished and old *when locked*, so that one replaced
 -- meanwhile stays; with them goes their history. Returns how many.
 with old as materialized (
-    select shard_id, action_id, action_guid
+    select ctid, shard_id, action_id
       from matrixsched.scheduled_actions
-     where finished_at < {now} - cast(:keep as interval)
+     where finished_at < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC' -- days of 24 hours
        /* pause point: prune_lock */
      order by finished_at
      limit cast(:limit as integer)
        for update skip locked
 ),
 history as (
-    delete from matrixsched.attempt_history h
-     using old o
-     where h.shard_id = o.shard_id and h.action_id = o.action_id
+    delete from matrixsched.attempt_history
+     where ctid = any (array(
+               select h.ctid
+                 from old o
+                cross join lateral (select h.ctid from matrixsched.attempt_history h
+                                     where h.shard_id = o.shard_id and h.action_id = o.action_id
+                                    offset 0) h))
 ),
-gone as (
-    delete from matrixsched.scheduled_actions a
-     using old o
-     where a.shard_id = o.shard_id and a.action_id = o.action_id and a.action_guid = o.action_guid
-    returning 1
+gone as ( -- by place: exactly the versions that were locked
+    delete from matrixsched.scheduled_actions where ctid = any (array(select ctid from old)) returning 1
 )
 select count(*) as gone from gone;

@@ -18,9 +18,9 @@ written as (
            interrupted = s.interrupted + coalesce(
                (select p.interrupted from matrixsched.processing_queue p
                  where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid), 0),
-           scheduled_at = coalesce(cast(:at as timestamptz), {now} + cast(:delay as interval)),
-           tick_at = coalesce(cast(:at as timestamptz), {now} + cast(:delay as interval)),
-           updated_at = {now}
+           scheduled_at = b.begins_at, tick_at = b.begins_at, updated_at = {now}
+      from (select coalesce(cast(:at as timestamptz), -- or a delay, in days of 24 hours wherever the session is
+                            ({now} at time zone 'UTC' + cast(:delay as interval)) at time zone 'UTC') as begins_at) b
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
        and (s.state = 'live' or cast(:revive as boolean))
        and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))

@@ -13,7 +13,8 @@ request as (
     returning request_guid
 ),
 given as materialized (
-    select g.*, coalesce(g.at, {now} + g.delay) as scheduled_at
+    select g.*, -- a delay is in days of 24 hours, wherever the session is
+           coalesce(g.at, ({now} at time zone 'UTC' + g.delay) at time zone 'UTC') as scheduled_at
       from unnest(
                cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
                cast(:request_guids as uuid[]), cast(:handlers as text[]), cast(:payloads as bytea[]),
@@ -40,7 +41,7 @@ written as (
            tick_at = excluded.tick_at, tick_failures = 0, succeeded = 0, failed = 0, interrupted = 0, missed = 0,
            consecutive_failures = 0, last_outcome = null, last_error = null, last_started_at = null,
            last_ended_at = null, created_at = excluded.created_at, updated_at = excluded.updated_at, finished_at = null
-     where cast(:replace as boolean)
+     where cast(:replace as boolean) and s.action_guid <> excluded.action_guid -- never queue a version twice
     returning shard_id, action_id, action_guid, revision, scheduled_at, lane, expires_at
 ),
 queued as (

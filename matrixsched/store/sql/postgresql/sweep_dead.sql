@@ -10,21 +10,19 @@ with looked as materialized (
      limit cast(:limit as integer)
 ),
 dead as materialized (
-    select p.shard_id, p.action_id, p.action_guid
+    select p.ctid
       from looked k
-      join matrixsched.processing_queue p
-        on p.shard_id = k.shard_id and p.action_id = k.action_id and p.action_guid = k.action_guid
-     where (p.claimed_by is null or p.scheduled_at <= {now})
-       and not exists (select from matrixsched.scheduled_actions a
-                        where a.shard_id = p.shard_id and a.action_id = p.action_id
-                          and a.action_guid = p.action_guid and a.state = 'live')
-       for update of p skip locked
+     cross join lateral (select p.ctid
+                           from matrixsched.processing_queue p
+                          where p.shard_id = k.shard_id and p.action_id = k.action_id and p.action_guid = k.action_guid
+                            and (p.claimed_by is null or p.scheduled_at <= {now})
+                            and not exists (select from matrixsched.scheduled_actions a
+                                             where a.shard_id = p.shard_id and a.action_id = p.action_id
+                                               and a.action_guid = p.action_guid and a.state = 'live')
+                            for update of p skip locked) p
 ),
-gone as (
-    delete from matrixsched.processing_queue p
-     using dead d
-     where p.shard_id = d.shard_id and p.action_id = d.action_id and p.action_guid = d.action_guid
-    returning 1
+gone as ( -- by place; a row that changed since the snapshot has another one and waits for the next round
+    delete from matrixsched.processing_queue where ctid = any (array(select ctid from dead)) returning 1
 )
 select (select count(*) from looked) as looked, (select count(*) from gone) as gone,
        l.shard_id, l.action_id, l.action_guid

@@ -52,12 +52,14 @@ update matrixsched_scheduled_actions
  where shard_id = :shard_id and action_id = :action_id and action_guid = :action_guid;
 
 -- name: forget
--- The last :history_max of an action are kept.
+-- All but the newest :keep of an action.
 delete from matrixsched_attempt_history
  where shard_id = :shard_id and action_id = :action_id
-   and ended_at < (select k.ended_at from matrixsched_attempt_history k
-                    where k.shard_id = :shard_id and k.action_id = :action_id
-                    order by k.ended_at desc limit 1 offset :history_max - 1);
+   and (action_guid, attempt) in (select k.action_guid, k.attempt
+                                    from matrixsched_attempt_history k
+                                   where k.shard_id = :shard_id and k.action_id = :action_id
+                                   order by k.ended_at desc, k.attempt desc
+                                   limit -1 offset :keep);
 
 -- name: remember
 insert into matrixsched_attempt_history

@@ -13,7 +13,7 @@ on conflict do nothing
 returning request_guid;
 
 -- name: judge
-select w.key as number, a.action_guid is not null as present,
+select w.key as number, a.action_guid,
        exists (select 1 from matrixsched_processing_queue p
                 where p.shard_id = w.value ->> 0 and p.action_id = w.value ->> 1
                   and p.claimed_by is not null and p.scheduled_at > {now}) as running

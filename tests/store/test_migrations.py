@@ -1,0 +1,324 @@
+"""Creating and upgrading an installation, and refusing one that does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from importlib.resources import files
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+from sqlalchemy import Engine, Inspector, create_engine, inspect, text
+from sqlalchemy.exc import IntegrityError
+
+from matrixsched import App
+from matrixsched.clock import ManualClock
+from matrixsched.errors import InvalidNumber, SchemaMismatch, SchemaMissing
+from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations
+from matrixsched.store.opening import open_store
+from matrixsched.store.store import Store
+
+pytestmark = pytest.mark.anyio
+
+ALL_MIGRATIONS = ["0001_initial"]
+DIALECTS = ("postgresql", "sqlite")
+
+
+@pytest.fixture
+def engine(database_url: str):
+    """Into the database behind the store's back."""
+    engine = engine_of(database_url)
+    yield engine
+    engine.dispose()
+
+
+def engine_of(url: str) -> Engine:
+    return create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+
+
+def table(engine: Engine, name: str) -> str:
+    return f"matrixsched.{name}" if engine.dialect.name == "postgresql" else f"matrixsched_{name}"
+
+
+def change(engine: Engine, statement: str, **parameters: object) -> None:
+    """`{name}` in the statement is the table of that name."""
+    named = re.sub(r"{(\w+)}", lambda found: table(engine, found[1]), statement)
+    with engine.begin() as connection:
+        connection.execute(text(named), parameters)
+
+
+@pytest.fixture
+async def store(database_url: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[Store]:
+    """Open, in a database that is still empty."""
+    store = open_store(database_url, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_an_empty_database_gets_everything_once(store: Store):
+    assert await store.upgrade(4) == ALL_MIGRATIONS
+    installation = await store.run(store.transitions.installation())
+    assert (installation.shard_count, installation.schema_version) == (4, LIBRARY_SCHEMA_VERSION)
+    assert [report.shard for report in await store.run(store.transitions.shards(count_max=1))] == [0, 1, 2, 3]
+    assert await store.upgrade(4) == []
+
+
+async def test_an_installation_keeps_its_number_of_shards_and_its_locks(store: Store):
+    await store.upgrade(4)
+    before = await store.run(store.transitions.shards(count_max=1))
+    for other in (2, 64):
+        assert await store.upgrade(other) == []
+    assert (await store.run(store.transitions.installation())).shard_count == 4
+    assert await store.run(store.transitions.shards(count_max=1)) == before
+
+
+@pytest.mark.parametrize("count", [0, -1, 4097])
+async def test_a_number_of_shards_that_makes_no_sense_is_refused(store: Store, count):
+    with pytest.raises(InvalidNumber, match="between 1 and 4096"):
+        await store.upgrade(count)
+    with pytest.raises(SchemaMissing, match="matrixsched init"):
+        await store.run(store.transitions.installation())
+
+
+async def test_ten_at_once_leave_one_installation(database_url: str, anyio_backend):
+    applied: list[str] = []
+
+    async def upgrade(count: int) -> None:
+        store = open_store(database_url)
+        await store.open()
+        applied.extend(await store.upgrade(count))
+        await store.close()
+
+    async with anyio.create_task_group() as together:
+        for count in range(1, 11):
+            together.start_soon(upgrade, count)
+    assert applied == ALL_MIGRATIONS
+    store = open_store(database_url)
+    await store.open()
+    installation = await store.run(store.transitions.installation())
+    locks = await store.run(store.transitions.shards(count_max=1))
+    await store.close()
+    assert len(locks) == installation.shard_count
+
+
+async def test_a_newer_schema_that_this_library_may_use_works(store: Store, database_url: str, engine: Engine, clock):
+    await store.upgrade(4)
+    change(engine, "update {installation} set schema_version = 99, oldest_library = 1")
+    assert await store.upgrade(4) == []
+    assert (await store.run(store.transitions.installation())).schema_version == 99
+    async with App(database_url, clock=clock) as app:
+        assert (await app.schedule("anything", id="a")).created
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 1"),
+        ("schema_version = 0", "is at schema 0, this library needs 1 or newer"),
+    ],
+)
+async def test_a_schema_out_of_range_is_refused_with_a_remedy(
+    store: Store, database_url: str, engine: Engine, row, why
+):
+    await store.upgrade(4)
+    change(engine, f"update {{installation}} set {row}")
+    app = App(database_url)
+    with pytest.raises(SchemaMismatch, match=why) as refused:
+        await app.open()
+    assert "Run `matrixsched upgrade`" in str(refused.value)
+    with pytest.raises(SchemaMismatch):
+        app.sync.schedule("anything", id="a")
+
+
+async def test_a_schema_without_an_installation_is_refused_with_a_remedy(database_url: str, anyio_backend):
+    app = App(database_url)
+    with pytest.raises(SchemaMissing, match="matrixsched init"):
+        await app.open()
+    with pytest.raises(SchemaMissing, match="matrixsched init"):
+        app.sync.get("a")
+
+
+async def test_a_migration_that_was_changed_after_it_was_applied_is_refused(store: Store, engine: Engine):
+    await store.upgrade(4)
+    change(engine, "update {migrations} set checksum = 'other'")
+    with pytest.raises(SchemaMismatch, match=r"migration 0001 \(initial\) in the database differs"):
+        await store.upgrade(4)
+
+
+async def test_a_migration_is_the_same_in_every_installation():
+    for dialect in DIALECTS:
+        here, there = load_migrations(dialect, "default"), load_migrations(dialect, "other")
+        assert [one.checksum for one in here] == [one.checksum for one in there]
+        assert [one.number for one in here] == list(range(1, LIBRARY_SCHEMA_VERSION + 1))
+        assert "matrixsched_other" in there[0].text
+
+
+async def test_other_installations_get_tables_of_their_own(store: Store, database_url: str, clock):
+    await store.upgrade(4)
+    other = open_store(database_url, "other", clock=clock)
+    await other.open()
+    with pytest.raises(SchemaMissing, match="'other'"):
+        await other.run(other.transitions.installation())
+    assert await other.upgrade(2) == ALL_MIGRATIONS
+    assert (await other.run(other.transitions.installation())).shard_count == 2
+    assert (await store.run(store.transitions.installation())).shard_count == 4
+    await other.close()
+
+
+# Both dialects hold the same.
+
+
+async def columns(url: str) -> dict[str, dict[str, bool]]:
+    """The columns of each table, and whether they may be null."""
+    store = open_store(url)
+    await store.open()
+    await store.upgrade(4)
+    await store.close()
+    engine = engine_of(url)
+    inspector: Inspector = inspect(engine)
+    schema = "matrixsched" if engine.dialect.name == "postgresql" else None
+    found = {
+        name.removeprefix("matrixsched_"): {
+            column["name"]: column["nullable"] for column in inspector.get_columns(name, schema=schema)
+        }
+        for name in (*inspector.get_table_names(schema=schema), *inspector.get_view_names(schema=schema))
+    }
+    engine.dispose()
+    return found
+
+
+async def test_both_dialects_have_the_same_tables_and_columns(postgres_dsn: str, tmp_path: Path, anyio_backend):
+    here, there = await columns(f"sqlite:///{tmp_path}/test.db"), await columns(postgres_dsn)
+    assert {name: list(of) for name, of in here.items()} == {name: list(of) for name, of in there.items()}
+    assert len(here) == 9
+
+    def required(tables: dict[str, dict[str, bool]]) -> set[tuple[str, str]]:
+        # A primary key that is the row's number cannot be null in SQLite, but does not say so.
+        unsaid = {("migrations", "number"), ("installation", "singleton"), ("shard_locks", "shard_id")}
+        found = {(name, column) for name, of in tables.items() for column, nullable in of.items() if not nullable}
+        return found - unsaid
+
+    assert required(here) == required(there)
+
+
+async def test_a_shards_guid_is_a_key_so_that_a_takeover_meets_the_fence(postgres_dsn: str, anyio_backend):
+    """Partial or missing, the index would let a takeover pass the fence of move and claim unseen."""
+    await columns(postgres_dsn)
+    with psycopg.connect(postgres_dsn) as connection:
+        indexes = connection.execute(
+            """
+            select i.indisunique, i.indpred is null, i.indexprs is null, i.indisvalid
+              from pg_index i
+              join pg_attribute a on a.attrelid = i.indrelid and a.attname = 'last_lock_guid'
+             where i.indrelid = 'matrixsched.shard_locks'::regclass and i.indkey::text = a.attnum::text
+            """
+        ).fetchall()
+    assert indexes == [(True, True, True, True)]
+
+
+def statements(dialect: str) -> dict[str, str]:
+    folder = files("matrixsched.store").joinpath(f"sql/{dialect}")
+    return {file.name: file.read_text("utf-8") for file in folder.iterdir()}
+
+
+def header(sql: str) -> str:
+    """The comment a file begins with, as one line."""
+    lines = sql.splitlines()
+    end = next(number for number, line in enumerate(lines) if not line.startswith("--"))
+    return " ".join(line.removeprefix("--").strip() for line in lines[:end])
+
+
+def test_every_statement_is_there_for_both_dialects():
+    assert set(statements("postgresql")) - {"wake.sql"} == set(statements("sqlite"))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_statement_begins_with_its_promise(dialect):
+    for name, sql in statements(dialect).items():
+        assert header(sql).startswith(f"{name.removesuffix('.sql')} ({dialect}). Promise: "), name
+
+
+def test_every_statement_for_sqlite_says_how_it_differs():
+    for name, sql in statements("sqlite").items():
+        assert f"Differs from postgresql/{name}: " in header(sql), name
+
+
+# Rows that must never be.
+
+
+@pytest.fixture
+async def a_row(store: Store, engine: Engine) -> Callable[..., None]:
+    """Writes a row of a table, all right but for the columns that are given."""
+    await store.upgrade(4)
+    moment: object = "2030-01-01T00:00:00Z" if engine.dialect.name == "postgresql" else 1
+    guid = "00000000-0000-4000-8000-000000000001"
+    key = {"shard_id": 0, "action_id": "a", "action_guid": guid}
+    usual: dict[str, dict[str, object]] = {
+        "scheduled_actions": key
+        | {"version": 1, "revision": 1, "handler": "h", "payload": b"", "terms": "{}", "lane": "", "priority": 0}
+        | {"state": "live", "scheduled_at": moment, "tick": 0, "tick_at": moment, "finished_at": None}
+        | {"created_at": moment, "updated_at": moment},
+        "processing_queue": key
+        | {"lane": "", "scheduled_at": moment, "attempt": 0, "interrupted": 0, "claimed_by": None, "claimed_at": None}
+        | {"added_at": moment, "moved_by": guid, "moved_at": moment},
+    }
+
+    def write(name: str, **columns: object) -> None:
+        special = {"now": moment, "guid": guid}
+        given = {column: special.get(str(value), value) for column, value in columns.items()}
+        row = usual[name] | given
+        names, values = ", ".join(row), ", ".join(f":{column}" for column in row)
+        change(engine, f"insert into {{{name}}} ({names}) values ({values})", **row)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "live", "finished_at": "now"},
+        {"state": "done"},
+        {"state": "unheard of", "finished_at": "now"},
+        {"succeeded": -1},
+        {"failed": -1},
+        {"interrupted": -1},
+        {"missed": -1},
+        {"consecutive_failures": -1},
+        {"tick_failures": -1},
+        {"action_id": ""},
+        {"action_id": "a" * 257},
+        {"action_id": "ä" * 128 + "a"},
+    ],
+    ids=str,
+)
+async def test_impossible_actions_are_refused_by_the_database(a_row, wrong):
+    a_row("scheduled_actions", action_id="ä" * 128)
+    with pytest.raises(IntegrityError):
+        a_row("scheduled_actions", **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"claimed_by": "guid", "claimed_at": "now", "attempt": 0},
+        {"claimed_by": "guid", "attempt": 1},
+        {"attempt": -1},
+        {"interrupted": -1},
+    ],
+    ids=str,
+)
+async def test_impossible_rows_are_refused_by_the_database(a_row, wrong):
+    a_row("processing_queue", action_id="b", claimed_by="guid", claimed_at="now", attempt=1)
+    with pytest.raises(IntegrityError):
+        a_row("processing_queue", **wrong)
+
+
+async def test_a_database_of_somebody_else_stays_as_it_is(database_url: str, engine: Engine, store: Store):
+    change(engine, "create table orders (id integer)")
+    await store.upgrade(4)
+    change(engine, "insert into orders values (1)")
+    with engine.connect() as connection:
+        assert connection.execute(text("select count(*) from orders")).scalar() == 1

@@ -1,0 +1,302 @@
+"""The hot statements read what they need and no more, however much waits for later."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import anyio
+import psycopg
+import pytest
+from support.interleaving import HANDLER, LEASE, an_action
+from support.plans import BIG_TABLES, Plan, explain, first_ask, prepare
+from support.postgres import PostgresServer
+
+from matrixsched.clock import ManualClock
+from matrixsched.rules.action import UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
+from matrixsched.rules.outcome import Verdict
+from matrixsched.store.migrations import load_migrations
+from matrixsched.store.postgresql.store import PostgresStore
+from matrixsched.store.postgresql.transitions import PostgresTransitions
+from matrixsched.store.statements import Statement, load, statement
+from matrixsched.store.transition import Ask, Transition
+from matrixsched.store.values import Change, Ended, Holding, SweepPosition
+
+SHARDS = 4
+LIMIT = 50
+CLOCK = ManualClock()
+NOW = CLOCK.now()
+SYNC = UUID(int=1)
+DO = PostgresTransitions("default", clock=CLOCK)
+
+# In every shard 25,000 actions of the future, 500 that are due, 1,000 due ones of a handler that we do not know, and
+# 5,000 finished ones; in shard 0, which is ours, also 4,000 new ones and 200 attempts under way.
+FILL = """
+create function pg_temp.fill(prefix text, count integer, state text, at interval) returns void language sql as $$
+    insert into matrixsched.scheduled_actions
+           (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, state,
+            scheduled_at, tick, tick_at, created_at, updated_at, finished_at)
+    select n % 4, prefix || n, md5(prefix || n)::uuid, 1, 1, 'greet', 'null', '{}', '', 0, state,
+           now.now + at + n * interval '1 ms', 0, now.now, now.now, now.now,
+           case when state <> 'live' then now.now - n * interval '1 min' end
+      from generate_series(0, count - 1) as n, (select timestamptz '2030-01-01 00:00:00+00') as now (now)
+$$;
+create function pg_temp.queue(prefix text, lane text, claimed_by uuid) returns void language sql as $$
+    insert into matrixsched.processing_queue
+           (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, claimed_by, claimed_at,
+            added_at, moved_by, moved_at)
+    select shard_id, action_id, action_guid, lane, scheduled_at, case when claimed_by is null then 0 else 1 end, 0,
+           claimed_by, created_at, created_at, '00000000-0000-0000-0000-000000000002', created_at
+      from matrixsched.scheduled_actions a where a.action_id like prefix || '%'
+$$;
+select pg_temp.fill('future ', 100000, 'live', '1 h'), pg_temp.fill('due ', 2000, 'live', '-1 min'),
+       pg_temp.fill('parked ', 4000, 'live', '-1 min'), pg_temp.fill('finished ', 20000, 'done', '-1 h'),
+       pg_temp.fill('new ', 16000, 'live', '-1 h'), pg_temp.fill('running ', 800, 'live', '5 s');
+delete from matrixsched.scheduled_actions
+ where shard_id <> 0 and (action_id like 'new %' or action_id like 'running %');
+select pg_temp.queue('future ', '', null), pg_temp.queue('due ', '', null),
+       pg_temp.queue('parked ', 'handler:other', null),
+       pg_temp.queue('running ', '', '00000000-0000-0000-0000-000000000001');
+insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane)
+select shard_id, created_at, action_id, action_guid, scheduled_at, '' from matrixsched.scheduled_actions
+ where action_id like 'new %';
+insert into matrixsched.requests
+select gen_random_uuid(), timestamptz '2030-01-01 00:00:00+00' - n * interval '1 s' from generate_series(1, 20000) as n;
+insert into matrixsched.attempt_history
+       (shard_id, action_id, action_guid, attempt, tick, outcome, claimed_by, started_at, ended_at)
+select shard_id, action_id, action_guid, n, 0, 'failed', action_guid, created_at, created_at - n * interval '1 min'
+  from matrixsched.scheduled_actions, generate_series(1, 5) as n
+ where action_id like 'running %' or action_id like 'finished %1';
+update matrixsched.shard_locks
+   set locked = true, last_lock_guid = '00000000-0000-0000-0000-000000000001',
+       last_heartbeat_at = timestamptz '2030-01-01 00:00:00+00'
+ where shard_id = 0;
+"""
+
+
+def guid_of(id: str) -> UUID:
+    return UUID(hashlib.md5(id.encode(), usedforsecurity=False).hexdigest())
+
+
+def a_claim(number: int) -> Claim:
+    id = f"running {number * SHARDS}"
+    return Claim(0, id, guid_of(id), 1, SYNC)
+
+
+CLAIMS = [a_claim(number) for number in range(LIMIT)]
+ENDED = [
+    Ended(
+        claim,
+        Verdict(
+            outcome=Outcome.FAILED if number % 2 else Outcome.SUCCEEDED,
+            state=State.LIVE if number % 2 else State.DONE,
+            tick=0,
+            tick_at=NOW,
+            delay=timedelta(minutes=1) if number % 2 else None,
+        ),
+    )
+    for number, claim in enumerate(CLAIMS)
+]
+
+
+def an_attempt(claim: Claim) -> Attempt:
+    return Attempt(
+        claim=claim,
+        claimed_at=NOW,
+        due_at=NOW,
+        handler=HANDLER,
+        payload=b"null",
+        terms=Terms(),
+        version=1,
+        priority=0,
+        template=None,
+        zone=None,
+        expires_at=None,
+        tick=0,
+        tick_at=NOW,
+        tick_failures=0,
+        interruptions=0,
+    )
+
+
+def a_change(id: str) -> Change:
+    return Change(shard=0, id=id, guid=uuid.uuid4(), request_guid=uuid.uuid4(), expected_guid=None, at=NOW)
+
+
+# Shard 0 is held and beats, so that there is no incoming row for whoever asks; before the due time nothing else is due.
+BEFORE_ALL = PostgresTransitions("default", clock=ManualClock(NOW - timedelta(hours=1)))
+LANES = [lane(f"handler {number}") for number in range(50) for lane in (parked_lane, suspect_lane)]
+BATCH = [an_action(NOW, id) for number in range(LIMIT // 2) for id in (f"fresh {number}", f"future {number * SHARDS}")]
+
+HOT: dict[str, Transition[Any]] = {
+    "acquire_shard": DO.acquire_shard(sync_guid=uuid.uuid4(), holder="me", lease=LEASE, lanes=LANES),
+    "acquire_shard, nothing to do": BEFORE_ALL.acquire_shard(
+        sync_guid=uuid.uuid4(), holder="me", lease=timedelta(days=1), lanes=LANES
+    ),
+    "beat_shard": DO.beat_shard(0, SYNC),
+    "release_shard": DO.release_shard(0, SYNC),
+    "claim": DO.claim(0, SYNC, lane=UNGATED, handlers=[HANDLER], limit=LIMIT, attempt_lease=LEASE),
+    "claim, nothing to do": BEFORE_ALL.claim(
+        0, SYNC, lane=UNGATED, handlers=[HANDLER], limit=LIMIT, attempt_lease=LEASE
+    ),
+    "move": DO.move(0, SYNC, handlers=[HANDLER], move_limit=LIMIT, claim_limit=LIMIT, attempt_lease=LEASE),
+    "claimed_by": DO.claimed_by(0, SYNC, lanes=[UNGATED], attempt_lease=LEASE),
+    "extend": DO.extend([Holding(claim, timedelta(minutes=1)) for claim in CLAIMS], attempt_lease=LEASE),
+    "give_back": DO.give_back([an_attempt(claim) for claim in CLAIMS]),
+    "record": DO.record(ENDED, history_max=50),
+    "schedule": DO.schedule(BATCH, uuid.uuid4(), replace=True, lock_timeout=None, tell=False),
+    "replace_expected": DO.replace_expected(an_action(NOW, "future 0"), uuid.uuid4(), guid_of("future 0"), tell=False),
+    "reschedule": DO.reschedule(a_change("future 0"), revive=True, tell=False),
+    "cancel": DO.cancel(a_change("future 0")),
+    "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
+    "history": DO.history(0, "running 0"),
+    "shards": DO.shards(count_max=LIMIT),
+    "prune_actions": DO.prune_actions(keep=timedelta(days=7), limit=LIMIT),
+    "prune_requests": DO.prune_requests(keep=timedelta(hours=5), limit=LIMIT),
+    "sweep_dead": DO.sweep_dead(SweepPosition(1, "future 500"), limit=LIMIT),
+}
+BAD = "a statement that reads everything"
+READS_EVERYTHING = statement(
+    "postgresql", "default", BAD, "select from matrixsched.processing_queue where moved_at > {now}"
+)
+ASKS = {name: first_ask(transition) for name, transition in HOT.items()} | {BAD: Ask(READS_EVERYTHING, {"now": NOW})}
+PREPARED = {name: f"statement_{number}" for number, name in enumerate(ASKS)}
+
+
+async def install(dsn: str) -> None:
+    store = PostgresStore(dsn, "default", connections=1)
+    await store.open()
+    await store.upgrade(SHARDS)
+    await store.close()
+
+
+def plans_of(connection: psycopg.Connection[Any]) -> dict[str, Plan]:
+    return {name: explain(connection, PREPARED[name], ask) for name, ask in ASKS.items()}
+
+
+@pytest.fixture(scope="module")
+def plans(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]]]:
+    """For each way a statement comes to its plan, the plans of all as they were carried out."""
+    name = f"plans_{uuid.uuid4().hex}"
+    dsn = postgres_server.create_database(name)
+    anyio.run(install, dsn)
+    found: dict[str, dict[str, Plan]] = {}
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for table in sorted(BIG_TABLES):
+            connection.execute(f"alter table matrixsched.{table} set (autovacuum_enabled = off)")
+        connection.execute("set plan_cache_mode = force_generic_plan")
+        for hot, ask in ASKS.items():
+            prepare(connection, PREPARED[hot], ask)
+        plans_of(connection)
+        connection.execute(FILL)
+        found["made when the tables were empty"] = plans_of(connection)
+        connection.execute("vacuum analyze")
+        found["generic"] = plans_of(connection)
+        connection.execute("set plan_cache_mode = force_custom_plan")
+        found["custom"] = plans_of(connection)
+    yield found
+    postgres_server.drop_database(name)
+
+
+ROWS_READ_MAX = 12 * LIMIT
+"""A statement looks at a row of its batch several times (find, lock, judge, write), and at its action and history."""
+ROWS_THROWN_AWAY_MAX = 4 * LIMIT
+"""Parts of a statement pick theirs from the batch; comparing each row of it with each would be LIMIT times LIMIT."""
+
+
+@pytest.mark.parametrize("made", ["made when the tables were empty", "generic", "custom"])
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_statement_reads_no_more_than_its_batch(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
+    plan = plans[made][name]
+    assert plan.full_scans == []
+    assert plan.rows_read <= ROWS_READ_MAX
+    assert plan.rows_thrown_away <= ROWS_THROWN_AWAY_MAX
+
+
+@pytest.mark.parametrize("made", ["generic", "custom"])
+def test_a_statement_that_reads_everything_would_be_seen(plans: dict[str, dict[str, Plan]], made: str) -> None:
+    plan = plans[made][BAD]
+    assert plan.full_scans == ["processing_queue"]
+    assert plan.rows_read > 100_000
+    assert plan.rows_thrown_away > 90_000
+
+
+# SQLite.
+
+SQLITE_BIG = {f"matrixsched_{table}" for table in BIG_TABLES}
+SQLITE_HOT = sorted(name for name in load("sqlite", "default") if name != "page")
+SQLITE_ORDERED = [name for name in SQLITE_HOT if name.split(".")[0] in ("acquire_shard", "claim", "move")]
+
+
+@pytest.fixture(scope="module", params=["analysed", "never analysed"])
+def sqlite(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
+    """A database with much that is not due; plans depend on the indexes, and on ANALYZE where an operator ran it."""
+    connection = sqlite3.connect(":memory:")
+    for migration in load_migrations("sqlite", "default"):
+        for text in migration.statements:
+            connection.execute(text)
+    connection.executescript(SQLITE_FILL)
+    if request.param == "analysed":
+        connection.execute("analyze")
+    yield connection
+    connection.close()
+
+
+SQLITE_FILL = """
+with recursive n (n) as (select 0 union all select n + 1 from n where n < 19999)
+insert into matrixsched_scheduled_actions
+       (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, state,
+        scheduled_at, tick, tick_at, created_at, updated_at, finished_at)
+select n % 64, 'action ' || n, 'guid ' || n, 1, 1, 'greet', 'null', '{}', '', 0, iif(n % 5, 'live', 'done'),
+       n * 1000000, 0, 0, 0, 0, iif(n % 5, null, n)
+  from n;
+insert into matrixsched_processing_queue
+       (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by, moved_at)
+select shard_id, action_id, action_guid, '', scheduled_at, 0, 0, 0, 'guid', 0
+  from matrixsched_scheduled_actions where state = 'live';
+insert into matrixsched_incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane)
+select shard_id, 0, action_id, action_guid, scheduled_at, '' from matrixsched_scheduled_actions where tick % 3 = 0;
+insert into matrixsched_requests select action_guid, scheduled_at from matrixsched_scheduled_actions;
+insert into matrixsched_attempt_history
+       (shard_id, action_id, action_guid, attempt, tick, outcome, claimed_by, started_at, ended_at)
+select shard_id, action_id, action_guid, 1, 0, 'failed', 'guid', 0, 0 from matrixsched_scheduled_actions;
+with recursive n (n) as (select 0 union all select n + 1 from n where n < 63)
+insert into matrixsched_shard_locks (shard_id, last_lock_guid) select n, 'guid ' || n from n;
+"""
+
+
+def sqlite_plan(connection: sqlite3.Connection, statement: Statement) -> list[str]:
+    # Lists are JSON, and what is looked into while planning must be some.
+    parameters = dict.fromkeys(statement.parameters, "[]")
+    return [row[3] for row in connection.execute(f"explain query plan {statement.text}", parameters)]
+
+
+def sqlite_scans(connection: sqlite3.Connection, statement: Statement) -> list[str]:
+    """Where a big table, or an index of one, is read from end to end."""
+    names = "|".join(sorted(SQLITE_BIG))
+    big = {*SQLITE_BIG, *re.findall(rf"(?:{names})(?: as)? (\w+)", statement.text)}
+    steps = [step.split() for step in sqlite_plan(connection, statement)]
+    return [" ".join(step) for step in steps if step[0] == "SCAN" and step[1] in big]
+
+
+@pytest.mark.parametrize("name", SQLITE_HOT)
+def test_a_statement_on_sqlite_finds_its_rows_by_an_index(sqlite: sqlite3.Connection, name: str) -> None:
+    assert sqlite_scans(sqlite, load("sqlite", "default")[name]) == []
+
+
+def test_a_full_scan_on_sqlite_would_be_seen(sqlite: sqlite3.Connection) -> None:
+    text = "select p.action_id from matrixsched_processing_queue p where p.moved_at > {now}"
+    assert len(sqlite_scans(sqlite, statement("sqlite", "default", "scan", text))) == 1
+
+
+@pytest.mark.parametrize("name", SQLITE_ORDERED)
+def test_a_hot_statement_on_sqlite_reads_in_the_order_it_needs(sqlite: sqlite3.Connection, name: str) -> None:
+    sorts = [step for step in sqlite_plan(sqlite, load("sqlite", "default")[name]) if "TEMP B-TREE" in step]
+    # The locks of the shards are few; they are sorted by the time of their last turn.
+    assert [step for step in sorts if not name.startswith("acquire_shard.choose")] == []

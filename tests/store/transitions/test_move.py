@@ -1,0 +1,200 @@
+"""From incoming to processing: every row taken is gone, every live action keeps exactly one."""
+
+from datetime import timedelta
+
+import pytest
+from support.scene import HANDLER, LEASE, Hold, Scene, ids
+
+from matrixsched.rules.action import parked_lane
+from matrixsched.store.values import Answer
+
+pytestmark = pytest.mark.anyio
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+TICK = timedelta(microseconds=1)
+
+
+async def test_what_is_due_later_moves_and_waits(scene: Scene):
+    written = await scene.schedule(delay=HOUR, expires_at=scene.now + 2 * HOUR)
+    added_at = scene.now
+    scene.clock.advance(SECOND)
+    hold = await scene.hold()
+    moved = await scene.move(hold)
+    assert (moved.seen, moved.attempts) == (1, [])
+    assert await scene.table("incoming_queue") == []
+    row = await scene.row()
+    assert (row["action_guid"], row["lane"]) == (written.guid, "")
+    assert (row["scheduled_at"], row["expires_at"]) == (added_at + HOUR, added_at + 2 * HOUR)
+    assert (row["attempt"], row["interrupted"], row["claimed_by"], row["claimed_at"]) == (0, 0, None, None)
+
+
+async def test_what_is_due_is_claimed_in_passing(scene: Scene):
+    written = await scene.schedule(
+        payload=b"\x00", priority=4, template="promo", zone="UTC", expires_at=scene.now + HOUR, at=scene.now - SECOND
+    )
+    hold = await scene.hold()
+    moved = await scene.move(hold)
+    (attempt,) = moved.attempts
+    assert moved.seen == 1
+    claim = attempt.claim
+    assert (claim.shard, claim.action_id, claim.guid, claim.attempt, claim.claimed_by) == (
+        0,
+        "a",
+        written.guid,
+        1,
+        hold.guid,
+    )
+    assert (attempt.claimed_at, attempt.due_at, attempt.tick_at) == (scene.now, scene.now - SECOND, scene.now - SECOND)
+    assert (attempt.handler, attempt.payload, attempt.priority) == (HANDLER, b"\x00", 4)
+    assert (attempt.template, attempt.zone, attempt.expires_at) == ("promo", "UTC", scene.now + HOUR)
+    assert (attempt.tick, attempt.tick_failures, attempt.interruptions) == (0, 0, 0)
+    assert attempt.version == (await scene.action()).meta.version
+    row = await scene.row()
+    assert (row["scheduled_at"], row["attempt"]) == (scene.now + LEASE, 1)
+    assert (row["claimed_by"], row["claimed_at"]) == (hold.guid, scene.now)
+    assert (await scene.action()).status.running
+
+
+async def test_no_more_is_claimed_than_allowed_the_oldest_first(scene: Scene):
+    for seconds, id in enumerate("dcba"):
+        await scene.schedule(id, at=scene.now - seconds * SECOND)
+    hold = await scene.hold()
+    moved = await scene.move(hold, claim_limit=2)
+    assert moved.seen == 4
+    assert ids(moved.attempts) == ["a", "b"]
+    assert await scene.waiting("processing_queue") == set("abcd")
+    rest = await scene.claim(hold)
+    assert ids(rest.attempts) == ["c", "d"]
+
+
+async def test_no_more_is_moved_than_allowed_the_first_come_first(scene: Scene):
+    for id in "cab":
+        await scene.schedule(id, delay=HOUR)
+        scene.clock.advance(TICK)
+    hold = await scene.hold()
+    assert (await scene.move(hold, move_limit=2)).seen == 2
+    assert await scene.waiting("incoming_queue") == {"b"}
+    assert (await scene.move(hold, move_limit=2)).seen == 1
+    assert (await scene.move(hold, move_limit=2)).seen == 0
+
+
+async def test_dead_rows_are_dropped(scene: Scene):
+    await scene.schedule("replaced")
+    await scene.schedule("cancelled")
+    await scene.schedule("moved")
+    new = await scene.schedule("replaced", delay=HOUR)
+    await scene.cancel("cancelled")
+    await scene.reschedule("moved", delay=HOUR)
+    moved = await scene.move(await scene.hold())
+    assert (moved.seen, moved.attempts) == (5, [])
+    assert await scene.table("incoming_queue") == []
+    assert await scene.waiting("processing_queue") == {"replaced", "moved"}
+    assert (await scene.row("replaced"))["action_guid"] == new.guid
+
+
+async def test_rows_of_finished_actions_are_dropped_also_at_their_own_guid(scene: Scene):
+    await scene.schedule()
+    await scene.sql("update matrixsched.scheduled_actions set state = 'done', finished_at = created_at")
+    assert (await scene.move(await scene.hold())).attempts == []
+    assert await scene.waiting("processing_queue") == set()
+
+
+async def test_what_cannot_run_here_is_parked_for_who_can(scene: Scene):
+    await scene.send([scene.new("a", handler="elsewhere"), scene.new("b"), scene.new("c", handler="later", delay=HOUR)])
+    moved = await scene.move(await scene.hold())
+    assert ids(moved.attempts) == ["b"]
+    row = await scene.row("a")
+    assert (row["lane"], row["scheduled_at"]) == (parked_lane("elsewhere"), scene.now)
+    assert (row["attempt"], row["claimed_by"]) == (0, None)
+    assert (await scene.row("c"))["lane"] == ""  # judged when it is due
+
+
+async def test_foreign_rows_use_up_no_claims(scene: Scene):
+    await scene.send([scene.new(f"a{n}", handler="elsewhere", at=scene.now - HOUR) for n in range(3)])
+    await scene.send([scene.new("b")])
+    assert ids((await scene.move(await scene.hold(), claim_limit=1)).attempts) == ["b"]
+
+
+async def test_rows_of_other_shards_stay_where_they_are(scene: Scene):
+    await scene.send([scene.new("a", shard=0), scene.new("b", shard=1)])
+    hold = await scene.hold()
+    (attempt,) = (await scene.move(hold)).attempts
+    assert attempt.claim.shard == hold.shard
+    assert await scene.waiting("incoming_queue") == {"a", "b"} - {attempt.claim.action_id}
+
+
+async def test_a_row_of_a_special_lane_is_moved_but_never_claimed_in_passing(scene: Scene):
+    await scene.schedule(lane="promo/UTC")
+    assert (await scene.move(await scene.hold())).attempts == []
+    row = await scene.row()
+    assert (row["lane"], row["claimed_by"]) == ("promo/UTC", None)
+
+
+async def test_who_does_not_hold_the_shard_writes_nothing(scene: Scene):
+    await scene.schedule()
+    lost = await scene.hold()
+    scene.clock.advance(2 * LEASE)
+    mine = await scene.hold()
+    before = await scene.contents()
+    for guid in (lost.guid, scene.guid()):
+        moved = await scene.move(Hold(0, guid))
+        assert (moved.seen, moved.attempts) == (0, [])
+    assert await scene.contents() == before
+    assert len((await scene.move(mine)).attempts) == 1
+
+
+async def test_who_released_the_shard_writes_nothing(scene: Scene):
+    await scene.schedule()
+    hold = await scene.hold()
+    await scene.release(hold)
+    before = await scene.contents()
+    assert (await scene.move(hold)).seen == 0
+    assert await scene.contents() == before
+
+
+async def test_a_new_version_waits_for_the_end_of_the_old_ones_lease(scene: Scene):
+    old = await scene.start()
+    scene.clock.advance(SECOND)
+    new = await scene.schedule()
+    assert await scene.sync() == []
+    row = await scene.row(guid=new.guid)
+    assert (row["scheduled_at"], row["attempt"], row["claimed_by"]) == (old.claimed_at + LEASE, 0, None)
+    assert (await scene.acquire()).shard is None  # nobody spins on it meanwhile
+
+    scene.clock.advance(LEASE)
+    (attempt,) = await scene.sync()
+    assert (attempt.claim.guid, attempt.claim.attempt) == (new.guid, 1)
+
+
+async def test_a_new_version_runs_as_soon_as_the_old_attempt_is_recorded(scene: Scene):
+    old = await scene.start()
+    scene.clock.advance(SECOND)
+    new = await scene.schedule()
+    await scene.sync()
+    assert await scene.finish(old) is Answer.SUPERSEDED
+    assert (await scene.row())["scheduled_at"] == scene.now
+    (attempt,) = await scene.sync()
+    assert attempt.claim.guid == new.guid
+
+
+async def test_a_new_version_in_the_future_keeps_its_own_time(scene: Scene):
+    old = await scene.start()
+    new = await scene.schedule(delay=HOUR)
+    await scene.sync()
+    assert (await scene.row(guid=new.guid))["scheduled_at"] == scene.now + HOUR
+    await scene.finish(old)
+    assert (await scene.row())["scheduled_at"] == scene.now + HOUR
+
+
+async def test_an_incoming_row_that_was_moved_before_is_dropped(scene: Scene):
+    await scene.put_in_processing("a", delay=HOUR)
+    before = await scene.row()
+    await scene.sql(
+        "insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane) "
+        "select shard_id, added_at, action_id, action_guid, scheduled_at, lane from matrixsched.processing_queue"
+    )
+    moved = await scene.move(await scene.hold())
+    assert (moved.seen, moved.attempts) == (1, [])
+    assert await scene.table("incoming_queue") == []
+    assert await scene.row() == before

@@ -1,0 +1,95 @@
+"""The benchmark tool: that it runs every workload, says what it measured, and never passes a broken promise."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+EVERYWHERE = {"schedule-1", "schedule-32", "schedule-many", "drain", "latency", "lateness"}
+ON_POSTGRESQL = EVERYWHERE | {"drain-future", "idle", "floor"}
+RATIOS = {"schedule-many": "floor schedule", "drain": "floor drain", "drain-future": "drain rate"}
+
+
+def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "bench.py"), *arguments], capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("bench")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_every_workload_runs_on_both_databases_and_writes_its_figures(postgres_dsn: str, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    done = run_bench("--scale", "tiny", "--rounds", "1", "--shards", "4", "--url", postgres_dsn, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(file.read_text())
+    assert report["violations"] == []
+    assert {"cpus", "python", "uvloop", "postgresql", "sqlite"} <= report["machine"].keys()
+    figures = report["figures"]
+    assert measured_on("postgresql", figures) == ON_POSTGRESQL
+    assert measured_on("sqlite", figures) == EVERYWHERE
+    for figure in figures:
+        assert figure["min"] <= figure["median"] <= figure["max"]
+        assert len(figure["values"]) == 1
+        expected = RATIOS.get(figure["workload"]) if figure["database"] == "postgresql" else None
+        assert figure["ratio_to"] == expected
+    for name in ON_POSTGRESQL:
+        assert name in done.stdout, "the table names every workload"
+        assert name in done.stderr, "so does the progress"
+
+
+def measured_on(database: str, figures: list[dict[str, Any]]) -> set[str]:
+    return {figure["workload"] for figure in figures if figure["database"] == database}
+
+
+def test_an_unknown_workload_is_refused_with_the_names_of_all() -> None:
+    done = run_bench("--workloads", "drain,dream")
+    assert done.returncode == 2
+    assert "dream: choose from schedule-1," in done.stderr
+
+
+def test_a_broken_promise_makes_the_run_fail(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lossy(run: object) -> Any:
+        """loses an action"""
+        return measuring.Measured([measuring.Figure("rate", 1.0, "/s")], ["1 of 2 actions were never run"])
+
+    measuring = importlib.import_module("benchmarks.measuring")
+    workloads = importlib.import_module("benchmarks.workloads")
+    monkeypatch.setitem(workloads.WORKLOADS, "lossy", workloads.Workload("lossy", ("sqlite",), lossy))
+    assert bench.main(["--database", "sqlite", "--workloads", "lossy", "--rounds", "1"]) == 1
+    assert "VIOLATION lossy on sqlite: 1 of 2 actions were never run" in capsys.readouterr().err
+
+
+def test_actions_that_were_lost_or_run_twice_are_found(bench: ModuleType) -> None:
+    tally = importlib.import_module("benchmarks.checking").Tally(4)
+    for number in (0, 1, 1, 2):
+        tally.count(number)
+    assert tally.violations == ["1 of 4 actions were never run", "1 of 4 actions were run more than once"]
+
+
+def test_a_ratio_compares_figures_of_the_same_round(bench: ModuleType) -> None:
+    measuring = importlib.import_module("benchmarks.measuring")
+    workloads = importlib.import_module("benchmarks.workloads").WORKLOADS
+    report = importlib.import_module("benchmarks.report").Report(scale="tiny", shards=4, rounds=3)
+    for floor, drain in ((100.0, 50.0), (1000.0, 800.0), (10.0, 6.0)):
+        report.add(workloads["floor"], "postgresql", measuring.Measured([measuring.Figure("drain", floor, "/s")]))
+        report.add(workloads["drain"], "postgresql", measuring.Measured([measuring.Figure("rate", drain, "/s")]))
+    (figure,) = [figure for figure in report.as_json()["figures"] if figure["workload"] == "drain"]
+    assert (figure["median"], figure["ratio"], figure["ratio_to"]) == (50.0, 0.6, "floor drain")

@@ -1,0 +1,151 @@
+"""Measure matrixsched on this machine: `./tools/dev bench --help`.
+
+Rates mean little by themselves: a machine is faster today than tomorrow. What counts are the ratios within one run, so
+the chosen workloads take turns, round after round, and each ratio is made of figures from the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests"))  # for support.postgres, the server that tests use too
+
+from benchmarks.measuring import Run, Scale  # noqa: E402
+from benchmarks.places import Places, PostgresPlaces, SqlitePlaces  # noqa: E402
+from benchmarks.report import Report  # noqa: E402
+from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402
+from rich.console import Console  # noqa: E402
+from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
+
+from matrixsched.rules.names import SHARDS_DEFAULT  # noqa: E402
+from matrixsched.store.statements import Dialect  # noqa: E402
+
+DATABASES: dict[str, tuple[Dialect, ...]] = {
+    "postgresql": ("postgresql",),
+    "sqlite": ("sqlite",),
+    "both": ("postgresql", "sqlite"),
+}
+SCALES = {
+    "full": Scale(),
+    "small": Scale(
+        calls_one_by_one=300,
+        calls_at_once=3_200,
+        calls_in_batches=10_000,
+        due=5_000,
+        future=100_000,
+        starts=60,
+        timers=400,
+        timers_over_s=4.0,
+        idle_s=5.0,
+    ),
+    # Too little to say anything about speed: it shows that every workload still runs and checks itself.
+    "tiny": Scale(
+        calls_one_by_one=5,
+        calls_at_once=64,
+        calls_in_batches=300,
+        due=300,
+        future=1_000,
+        starts=3,
+        timers=10,
+        timers_over_s=0.5,
+        idle_s=1.0,
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = parse(arguments)
+    talk = Console(stderr=True, highlight=False)
+    report = Report(scale=chosen.scale, shards=chosen.shards, rounds=chosen.rounds)
+    try:
+        with open_places(chosen) as places:
+            report.machine |= {place.dialect: place.version for place in places}
+            measure(chosen, places, report, talk)
+    except (PostgresUnavailable, psycopg.OperationalError) as error:
+        talk.print(f"bench: {error}\nbench: to leave PostgreSQL out: --database sqlite", markup=False)
+        return 1
+    report.show(Console(width=None if sys.stdout.isatty() else 110))
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+    for violation in report.violations:
+        talk.print(f"bench: VIOLATION {violation}", style="red", markup=False)
+    return 1 if report.violations else 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    described = "\n".join(f"  {workload.name:14} {workload.summary}" for workload in WORKLOADS.values())
+    parser = argparse.ArgumentParser(
+        prog="bench",
+        description=f"Measure matrixsched on this machine.\n\nworkloads:\n{described}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--database", choices=DATABASES, default="both")
+    parser.add_argument("--workloads", type=named_workloads, default=list(WORKLOADS.values()), metavar="NAME[,NAME…]")
+    parser.add_argument("--rounds", type=positive, default=3, help="all workloads take turns this often (default: 3)")
+    parser.add_argument("--scale", choices=SCALES, default="full", help="small: a quick look; tiny: only for tests")
+    parser.add_argument("--shards", type=positive, default=SHARDS_DEFAULT, help=f"default: {SHARDS_DEFAULT}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file as well")
+    parser.add_argument(
+        "--url",
+        metavar="postgresql://…",
+        help="a database that is there already; without it a durable server is started and thrown away afterwards",
+    )
+    return parser.parse_args(arguments)
+
+
+def named_workloads(text: str) -> list[Workload]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in WORKLOADS]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'none'}: choose from {', '.join(WORKLOADS)}")
+    return [WORKLOADS[name] for name in names]
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
+@contextlib.contextmanager
+def open_places(chosen: argparse.Namespace) -> Iterator[list[Places]]:
+    """The chosen databases, each giving out fresh installations; all of them are gone afterwards."""
+    with contextlib.ExitStack() as stack:
+        places: list[Places] = []
+        for database in DATABASES[chosen.database]:
+            if not any(database in workload.databases for workload in chosen.workloads):
+                continue
+            if database == "sqlite":
+                places.append(stack.enter_context(SqlitePlaces.in_temporary_folder()))
+            elif chosen.url is not None:
+                places.append(PostgresPlaces(chosen.url, ours=False))
+            else:
+                server = stack.enter_context(start_postgres(durable=True))
+                places.append(PostgresPlaces(server.create_database("bench"), ours=server.restartable))
+        yield places
+
+
+def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report, talk: Console) -> None:
+    turns = [
+        (workload, place) for workload in chosen.workloads for place in places if place.dialect in workload.databases
+    ]
+    for number in range(1, chosen.rounds + 1):
+        for workload, place in turns:
+            talk.print(f"round {number}/{chosen.rounds}  {workload.name:14} {place.dialect:11}", end="", markup=False)
+            with place.fresh() as fresh:
+                measured = workload.run(Run(fresh, SCALES[chosen.scale], chosen.shards))
+            report.add(workload, place.dialect, measured)
+            talk.print("  ".join(figure.text() for figure in measured.figures), markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""The protocol's own statements on raw asyncpg: what is left of the time when the library costs nothing.
+
+The texts are those that the library sends, so a change to them moves the floor as well. What differs: parameters are
+made ready before the clock starts, nothing is decoded, no handler is called, no lease is kept and no slot counted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import anyio
+import asyncpg
+
+from benchmarks.checking import Tally, check_all_done
+from benchmarks.measuring import Measured, Run, rate, run_loop
+from matrixsched.rules.names import shard_of
+from matrixsched.store.postgresql.transitions import channel_of
+from matrixsched.store.statements import Statement, load
+
+SCHEDULE_BATCH = 1_000
+DRAIN_BATCH = 500
+LOOPS = 2
+LEASE = timedelta(seconds=10)
+SUSPECT_FROM = 2
+HISTORY_MAX = 50
+
+Row = Mapping[str, Any]
+
+
+def floor(run: Run) -> Measured:
+    """the protocol without the library: its statements on raw asyncpg, schedule in 1,000s, drain in 500s"""
+    tally = Tally(run.scale.due)
+    batches = list(_batches(tally.expected, run))
+
+    async def install() -> None:
+        await run.place.app().init(shards=run.shards)
+
+    async def schedule() -> float:
+        async with asyncpg.create_pool(run.place.url, min_size=1, max_size=1) as pool:
+            protocol = Protocol(pool, load("postgresql", run.place.installation))
+            begun = time.perf_counter()
+            for batch in batches:
+                await protocol.ask("schedule", batch)
+            return time.perf_counter() - begun
+
+    async def drain() -> float:
+        async with asyncpg.create_pool(run.place.url, min_size=LOOPS, max_size=LOOPS) as pool:
+            protocol = Protocol(pool, load("postgresql", run.place.installation))
+            begun = time.perf_counter()
+            async with anyio.create_task_group() as group:
+                for _ in range(LOOPS):
+                    group.start_soon(_drain, protocol, tally)
+            return time.perf_counter() - begun
+
+    run_loop(install)
+    run.place.settle()
+    scheduled_s = run_loop(schedule)
+    drained_s = run_loop(drain)
+    figures = [rate("schedule", tally.expected, scheduled_s), rate("drain", tally.expected, drained_s)]
+    return Measured(figures, check_all_done(run.place, tally))
+
+
+@dataclass
+class Protocol:
+    """Statements by name on a pool of connections."""
+
+    pool: asyncpg.Pool
+    statements: dict[str, Statement]
+    common: dict[str, object] = field(default_factory=lambda: {"now": None})
+
+    async def ask(self, name: str, parameters: Mapping[str, object]) -> Sequence[Row]:
+        statement = self.statements[name]
+        given = self.common | dict(parameters)
+        rows: Sequence[Row] = await self.pool.fetch(statement.positional, *[given[key] for key in statement.parameters])
+        return rows
+
+
+async def _drain(protocol: Protocol, tally: Tally) -> None:
+    """Take shard after shard until there is no more work."""
+    while True:
+        sync_guid = uuid4()
+        holder = {"sync_guid": sync_guid, "holder": "floor", "lease": LEASE, "lanes": []}
+        (acquired,) = await protocol.ask("acquire_shard", holder)
+        if acquired["shard_id"] is None:
+            return
+        fence = {"shard_id": acquired["shard_id"], "sync_guid": sync_guid}
+        seen = DRAIN_BATCH
+        while seen >= DRAIN_BATCH:
+            seen = 0
+            for name in ["claim"] * acquired["due"] + ["move"] * acquired["incoming"]:
+                rows = await protocol.ask(name, fence | TAKING)
+                seen = max(seen, rows[0]["seen"])
+                if rows[0]["action_id"] is not None:
+                    await protocol.ask("record", _outcomes(rows, fence))
+                    for row in rows:
+                        tally.count(json.loads(row["payload"]))
+        await protocol.ask("release_shard", fence)
+
+
+TAKING: dict[str, object] = {
+    "lane": "",
+    "handlers": ["count"],
+    "limit": DRAIN_BATCH,
+    "move_limit": DRAIN_BATCH,
+    "claim_limit": DRAIN_BATCH,
+    "attempt_lease": LEASE,
+    "suspect_from": SUSPECT_FROM,
+}
+
+
+def _outcomes(rows: Sequence[Row], fence: Mapping[str, object]) -> dict[str, object]:
+    """A success for each claimed row."""
+    count = len(rows)
+    return {
+        "shard_ids": [fence["shard_id"]] * count,
+        "action_ids": [row["action_id"] for row in rows],
+        "action_guids": [row["action_guid"] for row in rows],
+        "attempts": [row["attempt"] for row in rows],
+        "claimed_by": [fence["sync_guid"]] * count,
+        "outcomes": ["succeeded"] * count,
+        "states": ["done"] * count,
+        "ticks": [row["tick"] for row in rows],
+        "tick_at": [row["tick_at"] for row in rows],
+        "tick_failures": [0] * count,
+        "next_at": [None] * count,
+        "delays": [None] * count,
+        "errors": [None] * count,
+        "history_max": HISTORY_MAX,
+    }
+
+
+def _batches(count: int, run: Run) -> Iterator[dict[str, object]]:
+    """Parameters of `schedule`, for actions that are due at once."""
+    for first in range(0, count, SCHEDULE_BATCH):
+        yield _batch(range(first, min(first + SCHEDULE_BATCH, count)), run)
+
+
+def _batch(numbers: range, run: Run) -> dict[str, object]:
+    size = len(numbers)
+    request: UUID = uuid4()
+    by_id = {f"due-{number}": number for number in numbers}
+    ordered = sorted((shard_of(action_id, run.shards), action_id) for action_id in by_id)
+    return {
+        "shard_ids": [shard for shard, _ in ordered],
+        "action_ids": [action_id for _, action_id in ordered],
+        "action_guids": [uuid4() for _ in ordered],
+        "request_guids": [request] * size,
+        "handlers": ["count"] * size,
+        "payloads": [str(by_id[action_id]).encode() for _, action_id in ordered],
+        "terms": ["{}"] * size,
+        "lanes": [""] * size,
+        "priorities": [0] * size,
+        "templates": [None] * size,
+        "zones": [None] * size,
+        "expires_at": [None] * size,
+        "ats": [None] * size,
+        "delays": [timedelta(0)] * size,
+        "replace": True,
+        "lock_timeout": None,
+        "channel": channel_of(run.place.installation),
+    }

@@ -1,0 +1,140 @@
+"""Fresh installations to measure in: a schema on PostgreSQL, a file on SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import psycopg
+
+from matrixsched.app import App
+from matrixsched.store.statements import Dialect, render
+
+
+class Place(Protocol):
+    """One installation, not created yet."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def installation(self) -> str: ...
+
+    def app(self) -> App:
+        """An application of its own, with connections of its own."""
+        ...
+
+    def ask(self, text: str) -> list[tuple[Any, ...]]:
+        """The rows of a statement, which is written for the default installation on PostgreSQL."""
+        ...
+
+    def settle(self) -> None:
+        """Bring statistics up to date and pay for what was written so far, so that the next one does not."""
+        ...
+
+
+class Places(Protocol):
+    """A database that gives out installations."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def fresh(self) -> contextlib.AbstractContextManager[Place]:
+        """An installation that nobody else has; what is left of it is removed afterwards."""
+        ...
+
+
+@dataclass(frozen=True)
+class PostgresPlace:
+    url: str
+    installation: str
+    ours: bool
+    dialect: Dialect = "postgresql"
+
+    def app(self) -> App:
+        return App(self.url, installation=self.installation)
+
+    def ask(self, text: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(render("postgresql", self.installation, text))
+            return cursor.fetchall() if cursor.description else []
+
+    def settle(self) -> None:
+        for table in ("scheduled_actions", "incoming_queue", "processing_queue"):
+            self.ask(f"vacuum analyze matrixsched.{table}")
+        if self.ours:
+            self.ask("checkpoint")
+
+
+@dataclass(frozen=True)
+class PostgresPlaces:
+    """Schemas in one database. Only on a server of our own are checkpoints forced."""
+
+    url: str
+    ours: bool
+    dialect: Dialect = "postgresql"
+
+    @property
+    def version(self) -> str:
+        with psycopg.connect(self.url) as connection:
+            return f"{connection.info.server_version // 10_000}.{connection.info.server_version % 10_000}"
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[PostgresPlace]:
+        place = PostgresPlace(self.url, f"bench_{secrets.token_hex(4)}", self.ours)
+        try:
+            yield place
+        finally:
+            # The name without its dot: render() knows schemas by the dot after them.
+            place.ask(f"drop schema if exists matrixsched_{place.installation} cascade")
+
+
+@dataclass(frozen=True)
+class SqlitePlace:
+    url: str
+    installation: str = "default"
+    dialect: Dialect = "sqlite"
+
+    def app(self) -> App:
+        return App(self.url, installation=self.installation)
+
+    def ask(self, text: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(sqlite3.connect(urlsplit(self.url).path.removeprefix("/"))) as connection:
+            return connection.execute(text.replace("matrixsched.", "matrixsched_")).fetchall()
+
+    def settle(self) -> None:
+        self.ask("pragma wal_checkpoint(truncate)")
+
+
+@dataclass(frozen=True)
+class SqlitePlaces:
+    folder: Path
+    dialect: Dialect = "sqlite"
+
+    @classmethod
+    @contextlib.contextmanager
+    def in_temporary_folder(cls) -> Iterator[SqlitePlaces]:
+        with tempfile.TemporaryDirectory(prefix="matrixsched-bench-") as folder:
+            yield cls(Path(folder))
+
+    @property
+    def version(self) -> str:
+        return sqlite3.sqlite_version
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[SqlitePlace]:
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            yield SqlitePlace(f"sqlite:///{folder}/bench.db")
