@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from matrixsched.app import App
 from matrixsched.calls import Call, Scheduled, ScheduledMany, call
 from matrixsched.context import Context
@@ -12,7 +10,7 @@ from matrixsched.rules.outcome import Cancel, Done, RetryAt
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import every
 
-__version__ = version("matrixsched")
+__version__ = "0.1.0"
 
 __all__ = [
     "Action",
