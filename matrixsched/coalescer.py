@@ -63,7 +63,7 @@ class Coalescer(Generic[Item, Answer]):
         mine: _Waiting[Item, Answer] = _Waiting(item, key, kind)
         self._waiting.append(mine)
         try:
-            # Whoever is ready to call at this moment goes along, or a burst of callers begins with statements of one row.
+            # Whoever is ready to call at this moment goes along, or a burst begins with statements of one row.
             await anyio.lowlevel.checkpoint()
             while not mine.settled:
                 batch = self._take() if self._statements < STATEMENTS_MAX else []
