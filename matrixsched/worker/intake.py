@@ -172,11 +172,13 @@ class _Sync:
     async def _taken(self, transition: Transition[Claimed]) -> int:
         """Carry it out and hand the claimed attempts to the runner; how many rows were seen."""
         asked_at = self._clock.monotonic()
-        try:
-            claimed = await self._store.run(transition)
-        except OutcomeUnknown:
-            await self._find_out(asked_at)
-            raise
+        # A worker that stops waits for the answer, and gives back what it was: thrown away, it would lie for a lease.
+        with anyio.CancelScope(shield=True):
+            try:
+                claimed = await self._store.run(transition)
+            except OutcomeUnknown:
+                await self._find_out(asked_at)
+                raise
         self.claimed += self._runner.accept(claimed.attempts, asked_at)
         return claimed.seen
 
