@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import anyio
@@ -10,7 +11,7 @@ from matrixsched.clock import Chance, Clock
 from matrixsched.errors import DatabaseError, OutcomeUnknown
 from matrixsched.events import Events, ShardSynced
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import UNGATED, parked_lane, suspect_lane
+from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -106,6 +107,7 @@ class _Sync:
         self._shard = shard
         self._sync_guid = sync_guid
         self._acquired_at = self._beaten_at = asked_at
+        self._handed_over: list[Attempt] = []
         self.moved = self.claimed = self.settled = 0
 
     async def run(self) -> None:
@@ -172,13 +174,19 @@ class _Sync:
     async def _taken(self, transition: Transition[Claimed]) -> int:
         """Carry it out and hand the claimed attempts to the runner; how many rows were seen."""
         asked_at = self._clock.monotonic()
-        try:
-            claimed = await self._store.run(transition)
-        except OutcomeUnknown:
-            await self._find_out(asked_at)
-            raise
-        self.claimed += self._runner.accept(claimed.attempts, asked_at)
+        # A worker that stops waits for the answer, and gives back what it was: thrown away, it would lie for a lease.
+        with anyio.CancelScope(shield=True):
+            try:
+                claimed = await self._store.run(transition)
+            except OutcomeUnknown:
+                await self._find_out(asked_at)
+                raise
+        self._hand_over(claimed.attempts, asked_at)
         return claimed.seen
+
+    def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:
+        self._handed_over.extend(attempts)
+        self.claimed += self._runner.accept(attempts, asked_at)
 
     async def _find_out(self, asked_at: float) -> None:
         """The answer to a claim was lost: ask what we hold, or it counts as interrupted without ever having run."""
@@ -195,7 +203,9 @@ class _Sync:
                 failures += 1
                 await self._clock.sleep(backoff_s(failures, first=0.05, most=0.5, spread=0))
             else:
-                self.claimed += self._runner.accept(attempts, asked_at)
+                # Those of our earlier claims may have been run and recorded since this was read.
+                known = {attempt.claim for attempt in self._handed_over}
+                self._hand_over([attempt for attempt in attempts if attempt.claim not in known], asked_at)
                 return
 
     async def _beat_if_due(self) -> bool:

@@ -308,6 +308,14 @@ def _is_explained(world: World, claimed: ClaimNote) -> bool:
     return world.history.is_explained(claimed.host, claimed.asked_at, until)
 
 
+def started_once(world: World) -> Objections:
+    """A claim is one call of its handler."""
+    counts = Counter((run.guid, run.attempt) for run in world.history.runs)
+    for run in world.history.runs:
+        if counts[run.guid, run.attempt] > 1:
+            yield f"{_run(run)} was started {counts[run.guid, run.attempt]} times"
+
+
 def overlapping(world: World) -> Objections:
     """Handlers of one id do not run at the same time, unless the worker of the earlier one was hit by a fault."""
     by_id: dict[str, list[Run]] = defaultdict(list)
@@ -428,6 +436,7 @@ AT_THE_END: tuple[Callable[[World], Objections], ...] = (
     superseded,
     doubled,
     abandoned,
+    started_once,
     overlapping,
     counted,
     not_made_up,

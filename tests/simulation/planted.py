@@ -100,6 +100,10 @@ def often_restarted(world: World) -> None:
     world.plan.restarts_every_s = 5
 
 
+def often_stopped(world: World) -> None:
+    world.plan.stops_every_s = 5
+
+
 class _Unprolonged(Leases):
     async def extend(self, store: Store) -> float:
         return 1.0
@@ -193,7 +197,7 @@ PLANTED = (
     ),
     Planted(
         "an outcome is recorded by an attempt that lost its row",
-        sql("record.judge", "and p.attempt = e.value ->> 3 and p.claimed_by = e.value ->> 4"),
+        all_of(sql("record.judge", "and p.attempt = e.value ->> 3 and p.claimed_by = e.value ->> 4"), often_stopped),
         ("written_by_its_holder",),
     ),
     Planted(
@@ -235,6 +239,10 @@ PLANTED = (
         all_of(worker(LeavesTooSoon), often_restarted),
         ("abandoned", "doubled"),
     ),
-    Planted("a worker keeps what it has lost", worker(NeverLetsGo), ("liveness", "quiet", "abandoned")),
+    Planted(
+        "a worker keeps what it has lost",
+        all_of(worker(NeverLetsGo), often_stopped),
+        ("liveness", "quiet", "abandoned"),
+    ),
     Planted("outcomes are mislaid", worker(MislaysOutcomes), ("abandoned", "doubled")),
 )

@@ -1,0 +1,72 @@
+"""Attempts whose lease runs out in the hands of a worker that lives; both were first seen in simulated runs."""
+
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from matrixsched import App, Outcome, Retry, State
+from matrixsched.worker import Worker, WorkerPolicy
+
+pytestmark = pytest.mark.anyio
+
+SECOND = timedelta(seconds=1)
+POLICY = WorkerPolicy()
+LEASE = POLICY.attempt_lease
+
+
+async def status(app: App, id: str):
+    return (await app.get(id)).status
+
+
+async def claimed(app: App, worker: Worker, running: anyio.abc.TaskGroup) -> None:
+    """Claim what is due and start it."""
+    await worker.intake.step()
+    running.start_soon(worker.runner.run_next)
+    await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_worker_runs_what_it_claims_in_place_of_its_own_lapsed_attempt(app, clock):
+    release, ran = anyio.Event(), []
+
+    @app.action("work")
+    async def work() -> None:
+        ran.append("began")
+        if len(ran) == 1:
+            await release.wait()
+
+    await app.schedule(work, id="w")
+    worker = Worker(app)
+    async with anyio.create_task_group() as running:
+        await claimed(app, worker, running)
+        clock.advance(LEASE)
+        await claimed(app, worker, running)
+        release.set()
+    while not worker.recorder.is_idle:
+        await worker.recorder.step()
+    now = await status(app, "w")
+    assert (now.state, now.succeeded, now.interrupted) == (State.DONE, 1, 1)
+    assert ran == ["began", "began"]
+    assert len(worker.leases) == 0
+
+
+async def test_a_handler_that_ignored_its_limit_is_recorded_before_others_can_claim_it(app, clock):
+    release = anyio.Event()
+
+    @app.action("deaf", timeout=20 * SECOND, retry=Retry(max_attempts=1))
+    async def deaf() -> None:
+        with anyio.CancelScope(shield=True):
+            await release.wait()
+
+    await app.schedule(deaf, id="d")
+    worker, other = Worker(app), Worker(app)
+    async with anyio.create_task_group() as running:
+        await claimed(app, worker, running)
+        for _ in range(5):
+            clock.advance((20 * SECOND + POLICY.timeout_grace) / 5)
+            await worker.leases.extend(app.store)
+            await worker.runner.watch()
+        assert await other.run_due() == 0
+        await worker.recorder.step()
+        assert (await status(app, "d")).last_outcome is Outcome.TIMED_OUT
+        release.set()
