@@ -7,7 +7,7 @@ import pytest
 from support.scene import HANDLER, LEASE, Scene, failed, ids
 
 from matrixsched.rules.action import suspect_lane
-from matrixsched.store.values import Extension, Holding
+from matrixsched.store.values import Answer, Extension, Holding
 
 pytestmark = pytest.mark.anyio
 
@@ -84,6 +84,7 @@ async def test_every_part_of_a_claim_counts(scene: Scene, part):
     scene.clock.advance(SECOND)
     assert await scene.extend(wrong) is Extension.LOST
     assert await scene.give_back(wrong) == 0
+    assert await scene.finish(wrong) is not Answer.RECORDED
     assert await scene.contents() == before
 
 
@@ -149,5 +150,5 @@ async def test_what_was_given_back_can_no_longer_be_extended_or_recorded(scene: 
     await scene.give_back(attempt)
     before = await scene.contents()
     assert await scene.extend(attempt) is Extension.LOST
-    assert await scene.finish(attempt) == "lost"
+    assert await scene.finish(attempt) is Answer.LOST
     assert await scene.contents() == before
