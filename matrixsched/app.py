@@ -68,6 +68,7 @@ class App:
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
+        self._openings = 0
 
     def scheduler_for(self, store: Store) -> Scheduler:
         """A scheduler over another store of the same installation, for another thread.
@@ -104,15 +105,19 @@ class App:
     # Life.
 
     async def open(self) -> None:
-        """Connect, and refuse a database whose schema does not fit."""
-        async with AsyncExitStack() as stack:
-            await self.store.open()
-            stack.push_async_callback(self.store.close)
-            await self.store.run(self.scheduler.installing())
-            stack.pop_all()
+        """Connect, and refuse a database whose schema does not fit. Opened twice, it is closed by the second close."""
+        if not self._openings:
+            async with AsyncExitStack() as stack:
+                await self.store.open()
+                stack.push_async_callback(self.store.close)
+                await self.store.run(self.scheduler.installing())
+                stack.pop_all()
+        self._openings += 1
 
     async def close(self) -> None:
-        await self.store.close()
+        self._openings = max(0, self._openings - 1)
+        if not self._openings:
+            await self.store.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

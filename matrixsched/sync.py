@@ -7,6 +7,7 @@ Calls with `connection` run on the caller's own connection, in the caller's thre
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
@@ -41,6 +42,8 @@ class SyncApp:
     def __init__(self, app: App) -> None:
         self._app = app
         self._opening = threading.Lock()
+        self._process = os.getpid()
+        self._inherited: list[ExitStack | None] = []
         self._life: ExitStack | None = None
         self._portal: BlockingPortal | None = None
         self._store: Store | None = None
@@ -237,6 +240,11 @@ class SyncApp:
         return portal.call(carried_out)
 
     def _connected(self) -> tuple[BlockingPortal, Scheduler]:
+        if self._process != os.getpid():
+            # After a fork the background thread is the parent's alone, and the lock may have been held by one of its
+            # threads. This process begins anew. What it inherited is kept: thrown away, it would wait for that thread.
+            self._inherited.append(self._life)
+            self._process, self._opening, self._life = os.getpid(), threading.Lock(), None
         with self._opening:
             if self._life is None:
                 self._open()

@@ -63,6 +63,8 @@ class Terms:
     repeat: Repeat | None = None
     timeout: timedelta | None = None
     start_within: timedelta | None = None
+    unreadable: str | None = None
+    """Why these terms could not be read, as when a newer version of the library wrote them; the rest is None then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from matrixsched.rules.schedule import next_tick
 from matrixsched.rules.times import check_duration, check_time
 
 ERROR_CHARACTERS_MAX = 2000
+UNREADABLE_DELAY = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,9 @@ class Verdict:
 
 def refusal(attempt: Attempt, policy: Retry, now: datetime) -> Ending | None:
     """Why this attempt must not call its handler, or None when it may."""
+    if attempt.terms.unreadable is not None:
+        # Most likely this worker is the older one: leave the action to those who can read it.
+        return RetryAt(UNREADABLE_DELAY, attempt.terms.unreadable)
     if attempt.expires_at is not None and now >= attempt.expires_at:
         return Expired()
     if attempt.interruptions > policy.max_interruptions:

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from matrixsched.errors import MatrixSchedError
 from matrixsched.rules.action import Terms
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Every, Repeat
 
 NO_TERMS = "{}"
+_KNOWN = {"retry", "repeat", "timeout_s", "start_within_s"}
 
 
 def encode_terms(terms: Terms) -> str:
@@ -29,7 +31,16 @@ def encode_terms(terms: Terms) -> str:
 
 @lru_cache(maxsize=4096)
 def decode_terms(text: str) -> Terms:
-    stored = json.loads(text)
+    """The terms; never an error, for one action that cannot be read must not stand in the way of its neighbours."""
+    try:
+        return _decode_terms(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, MatrixSchedError) as error:
+        return Terms(unreadable=f"its terms cannot be read by this version ({type(error).__name__})")
+
+
+def _decode_terms(stored: dict[str, Any]) -> Terms:
+    if unknown := stored.keys() - _KNOWN:
+        return Terms(unreadable=f"its terms hold what this version does not know: {', '.join(sorted(unknown))}")
     return Terms(
         retry=_decode_retry(stored["retry"]) if "retry" in stored else None,
         repeat=_decode_repeat(stored["repeat"]) if "repeat" in stored else None,

@@ -32,6 +32,8 @@ def open_store(
         if scheme == "sqlite":
             return SqliteStore(_sqlite_path(url), installation, clock=clock or SystemClock())
         if scheme in ("postgresql", "postgres"):
+            if "@" in parts.path + parts.query + parts.fragment:
+                raise BadDatabaseUrl("a slash, question mark or hash in the password must be percent-encoded")
             _check_ports(parts.netloc)
             options = dict(parse_qsl(parts.query))
             own = {name: _switch(name, options[name]) for name in _OWN_OPTIONS & options.keys()}

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 from anyio.from_thread import start_blocking_portal
 
+import matrixsched
 from matrixsched.errors import BadInput, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
 from matrixsched.store.store import Store
+from matrixsched.worker.bounded import BoundedStore
 from matrixsched.worker.intake import Intake
 from matrixsched.worker.leases import Leases
 from matrixsched.worker.pace import Step, Wakeup, paced
@@ -38,7 +41,7 @@ class Worker:
             raise BadInput("the application has no handlers: register some with @app.action(name)")
         self.policy = policy or WorkerPolicy()
         self.name = name or _instance(app)
-        self._store = app.store
+        self._store = BoundedStore(app.store, self.policy.attempt_lease.total_seconds() / 3)
         self._clock = app.clock
         self._chance = app.chance
         self._events = app.events
@@ -176,12 +179,16 @@ class Worker:
             finally:
                 await store.close()
 
-        with start_blocking_portal(name="matrixsched leases") as portal:
-            keeping = portal.start_task_soon(keep)
-            try:
-                yield
-            finally:
-                keeping.cancel()
+        life = ExitStack()
+        portal = life.enter_context(start_blocking_portal(name="matrixsched leases"))
+        keeping = portal.start_task_soon(keep)
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            # The thread takes its time to disconnect; this loop may have others to serve meanwhile.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(life.close)
 
     # By hand.
 
@@ -203,10 +210,11 @@ async def _opened(store: Store, sleep: Callable[[float], Awaitable[None]]) -> No
     while True:
         try:
             return await store.open()
-        except DatabaseError:
+        except Exception:
+            # Whatever it is: without this thread every handler that outlasts a lease would be lost.
             await sleep(0.5)
 
 
 def _instance(app: App) -> str:
-    """This process in words that a person can find: host, process, and a part that no restart repeats."""
-    return f"{socket.gethostname()}/{os.getpid()}/{app.chance.guid().hex[:8]}"
+    """This process in words that a person can find: host, process, version, and a part that no restart repeats."""
+    return f"{socket.gethostname()}/{os.getpid()}/{matrixsched.__version__}/{app.chance.guid().hex[:8]}"

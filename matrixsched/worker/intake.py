@@ -60,11 +60,13 @@ class Intake:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
         asked_at = self._clock.monotonic()
-        acquired = await self._store.run(
-            self._do.acquire_shard(
-                sync_guid=sync_guid, holder=self._name, lease=self._policy.shard_lease, lanes=self._special_lanes()
+        # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.
+        with anyio.CancelScope(shield=True):
+            acquired = await self._store.run(
+                self._do.acquire_shard(
+                    sync_guid=sync_guid, holder=self._name, lease=self._policy.shard_lease, lanes=self._special_lanes()
+                )
             )
-        )
         if acquired.shard is None:
             self._fruitless = 0
             return self._rest(acquired)

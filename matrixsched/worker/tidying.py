@@ -25,6 +25,6 @@ class Tidying:
         if actions or requests or swept.gone:
             self._events.emit(Tidied(actions, requests, swept.gone))
         every_s = self._policy.tidy_every.total_seconds()
-        if max(actions, requests) >= limit:
-            return every_s / 100
+        if max(actions, requests) >= limit or swept.gone:
+            return every_s / 1000  # there is more: what is tidied away must not be slower than what comes in
         return every_s if self._position == SweepPosition() else every_s / 10

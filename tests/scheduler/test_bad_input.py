@@ -162,6 +162,9 @@ async def test_policies_are_checked_before_they_are_used(wrong):
         "postgresql://user:hunter2@host:notaport/db",
         "postgresql://user:hunter2@[::1/db",
         "postgresql://user:hunter2@host/db?listen=perhaps",
+        "postgresql://user:1/hunter2@host/db",
+        "postgresql://user:1#hunter2@host/db",
+        "postgresql://user:1?hunter2@host/db",
         None,
     ],
 )

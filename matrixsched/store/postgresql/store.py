@@ -29,7 +29,7 @@ from matrixsched.store.transition import Ask, Row, Transition
 
 T = TypeVar("T")
 
-CONNECTIONS_DEFAULT = 6
+CONNECTIONS_DEFAULT = 8
 CONNECT_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 30.0
 PLAN_LIFETIME_S = 20.0
@@ -150,7 +150,8 @@ class PostgresStore:
             broken = False
             raise
         except Exception as error:
-            broken = connection.is_closed()
+            # After a time limit the statement may still be under way: the connection is not to be handed on.
+            broken = connection.is_closed() or isinstance(error, TimeoutError)
             raise self._failed(transition.name, error) from None
         finally:
             await self._put_back(connection, broken)
@@ -161,6 +162,8 @@ class PostgresStore:
         try:
             return await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
         except Exception as error:
+            if isinstance(error, TimeoutError) and self._pool.get_size() >= self._connections:
+                raise DatabaseBusy(f"all {self._connections} connections to {self.description} are in use") from None
             raise self._connecting(error) from None
 
     async def _put_back(self, connection: asyncpg.Connection, broken: bool) -> None:
@@ -176,7 +179,7 @@ class PostgresStore:
     def _connecting(self, error: Exception) -> MatrixSchedError:
         if isinstance(error, MatrixSchedError):
             return error
-        if isinstance(error, ValueError | asyncpg.ClientConfigurationError):
+        if isinstance(error, ValueError | asyncpg.ClientConfigurationError) and not isinstance(error, OSError):
             return BadDatabaseUrl("asyncpg cannot read it")
         return DatabaseUnavailable(f"cannot connect to {self.description}: {_reason(error)}")
 
