@@ -61,9 +61,17 @@ class Recorder:
         return self._policy.rest_max.total_seconds()
 
     def _take(self) -> list[Ended]:
-        batch, self._busy = self._busy, []
+        """What goes next. Not what our own later claim took the place of: that is lost, and answers go by guid."""
+        sent_again, self._busy = self._busy, []
+        batch = [ended for ended in sent_again if ended.claim in self._leases]
+        taken = len(sent_again)
         while self._ended and len(batch) < self._policy.batch_max * 2:
-            batch.append(self._ended.popleft())
+            ended = self._ended.popleft()
+            taken += 1
+            if ended.claim in self._leases:
+                batch.append(ended)
+        if len(batch) < taken:
+            self._events.emit(ClaimsLost(taken - len(batch)))
         return batch
 
     def _settle(self, batch: list[Ended], answers: Mapping[UUID, Answer]) -> None:

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from matrixsched import App, Outcome, Retry, State
+from matrixsched.events import OutcomesRecorded
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +28,8 @@ async def claimed(app: App, worker: Worker, running: anyio.abc.TaskGroup) -> Non
 
 
 async def test_a_worker_runs_what_it_claims_in_place_of_its_own_lapsed_attempt(app, clock):
-    release, ran = anyio.Event(), []
+    release, ran, told = anyio.Event(), [], []
+    app.events.subscribe(OutcomesRecorded, told.append)
 
     @app.action("work")
     async def work() -> None:
@@ -47,6 +49,7 @@ async def test_a_worker_runs_what_it_claims_in_place_of_its_own_lapsed_attempt(a
     now = await status(app, "w")
     assert (now.state, now.succeeded, now.interrupted) == (State.DONE, 1, 1)
     assert ran == ["began", "began"]
+    assert [(answers.recorded, answers.lost) for answers in told] == [(1, 0)], "an outcome known to be lost was sent"
     assert len(worker.leases) == 0
 
 
