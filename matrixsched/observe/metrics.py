@@ -207,9 +207,13 @@ class _Buckets:
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
+def shared_folder() -> str | None:
+    """Where this process writes its numbers, for its supervisor to add up; None if it has none."""
+    return os.environ.get(FOLDER_VARIABLE) or None
+
+
 def metrics_are_shared() -> bool:
-    """Whether this process writes its numbers to files, for its supervisor to add up."""
-    return bool(os.environ.get(FOLDER_VARIABLE))
+    return shared_folder() is not None
 
 
 def exposition_of(folder: str) -> Callable[[], bytes]:

@@ -28,7 +28,8 @@ from matrixsched.errors import (
 )
 from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import Logs, log, log_to
-from matrixsched.observe.metrics import Metrics, metrics_are_shared
+from matrixsched.observe.looks import Looks
+from matrixsched.observe.metrics import Metrics, metrics_are_shared, shared_folder
 from matrixsched.ops.loading import load_app
 from matrixsched.ops.signals import STOP_SIGNALS, StopsOnSignals, hear_signals
 from matrixsched.rules.backoff import backoff_s
@@ -80,6 +81,15 @@ class WorkerOptions:
         return ["worker", self.target, *given, *(["--log-json"] if self.log_json else [])]
 
 
+def why_not_ready(looked_at: float | None, now: float) -> str | None:
+    """What keeps a worker that looked for work then from being ready now."""
+    if looked_at is None:
+        return "waiting for the database"
+    if now - looked_at > READY_WITHIN_S:
+        return f"has not found out about work for {now - looked_at:.0f} s: see the log for the step"
+    return None
+
+
 def run_worker(options: WorkerOptions) -> int:
     """Run until a signal ends it; the exit code."""
     log_to(as_json=options.log_json)
@@ -102,6 +112,8 @@ class WorkerProcess:
         self._is_stopping = False
         Logs(app.events)
         self._worker = Worker(app, policy)
+        folder = shared_folder()
+        self._looks = None if folder is None else Looks(folder)
         is_measured = metrics_port is not None or metrics_are_shared()
         self._metrics = Metrics(app.events, self._worker.runner) if is_measured else None
 
@@ -180,13 +192,8 @@ class WorkerProcess:
     def _readiness(self) -> Readiness:
         if self._is_stopping:
             return Readiness(False, "stopping")
-        looked_at = self._worker.intake.looked_at
-        if looked_at is None:
-            return Readiness(False, "waiting for the database")
-        silent_s = self._app.clock.monotonic() - looked_at
-        if silent_s > READY_WITHIN_S:
-            return Readiness(False, f"has not found out about work for {silent_s:.0f} s: see the log for the step")
-        return Readiness(True, "ready")
+        fault = why_not_ready(self._worker.intake.looked_at, self._app.clock.monotonic())
+        return Readiness(fault is None, fault or "ready")
 
     async def _publish(self) -> None:
         """Numbers that are shared through files must be there before anybody asks."""
@@ -197,6 +204,9 @@ class WorkerProcess:
     def _publish_now(self) -> None:
         if self._metrics is not None:
             self._metrics.collect()
+        looked_at = self._worker.intake.looked_at
+        if self._looks is not None and looked_at is not None:
+            self._looks.tell(os.getpid(), looked_at)
 
     # The end.
 

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +21,12 @@ from typing import Protocol
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from matrixsched.clock import SystemClock
 from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import log, log_to
+from matrixsched.observe.looks import Looks
 from matrixsched.observe.metrics import FOLDER_VARIABLE, exposition_of
-from matrixsched.ops.process import WorkerOptions
+from matrixsched.ops.process import WorkerOptions, why_not_ready
 from matrixsched.ops.signals import STOP_SIGNALS, hear_signals
 from matrixsched.rules.backoff import backoff_s
 
@@ -52,6 +53,10 @@ class World(Protocol):
     """What the supervisor needs of the world outside; tests bring their own."""
 
     def spawn(self) -> Child: ...
+
+    def looked_at(self, pid: int) -> float | None:
+        """When that child last found out about work; None if it never did."""
+        ...
 
     def buried(self, pid: int) -> None:
         """That child is dead: nothing of it must be left."""
@@ -88,7 +93,18 @@ class Supervisor:
 
     @property
     def readiness(self) -> Readiness:
-        return Readiness(self.alive == len(self._places), f"{self.alive} of {len(self._places)} processes are alive")
+        """Asked from another thread: a child may come or go meanwhile."""
+        if self._stops:
+            return Readiness(False, "stopping")
+        children = [place.child for place in self._places]
+        alive = [child for child in children if child is not None]
+        if len(alive) < len(children):
+            return Readiness(False, f"{len(alive)} of {len(children)} processes are alive")
+        for child in alive:
+            fault = why_not_ready(self._world.looked_at(child.pid), self._world.monotonic())
+            if fault is not None:
+                return Readiness(False, f"process {child.pid}: {fault}")
+        return Readiness(True, f"ready: {len(alive)} processes")
 
     def run(self) -> int:
         """Keep all places filled until a signal; the exit code."""
@@ -196,6 +212,8 @@ class _System:
         self._command = [sys.executable, "-m", "matrixsched", *arguments]
         self._environment = os.environ | {FOLDER_VARIABLE: metrics_folder}
         self._metrics_folder = metrics_folder
+        self._looks = Looks(metrics_folder)
+        self._clock = SystemClock()
         self._prepare = _prepare_child()
         self._heard: SimpleQueue[int] = hear_signals((*STOP_SIGNALS, signal.SIGCHLD))
 
@@ -204,11 +222,15 @@ class _System:
             self._command, stdin=subprocess.DEVNULL, env=self._environment, preexec_fn=self._prepare
         )
 
+    def looked_at(self, pid: int) -> float | None:
+        return self._looks.of(pid)
+
     def buried(self, pid: int) -> None:
+        self._looks.forget(pid)
         mark_process_dead(pid, path=self._metrics_folder)  # type: ignore[no-untyped-call]
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return self._clock.monotonic()  # the one that the children's looks go by
 
     def wait(self, seconds: float) -> int | None:
         try:

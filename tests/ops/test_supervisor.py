@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from matrixsched.ops.process import READY_WITHIN_S
 from matrixsched.ops.supervisor import REST_FIRST_S, REST_MAX_S, STABLE_AFTER_S, Supervisor
 
 
@@ -37,6 +38,7 @@ class FakeWorld:
     children: list[FakeChild] = field(default_factory=list)
     spawned_at: list[float] = field(default_factory=list)
     buried_pids: list[int] = field(default_factory=list)
+    looks: dict[int, float] = field(default_factory=dict)
     refusals: int = 0
     child_dies_of: dict[int, int] = field(default_factory=lambda: {signal.SIGTERM: 0})
 
@@ -47,6 +49,13 @@ class FakeWorld:
             raise BlockingIOError(11, "Resource temporarily unavailable")
         self.children.append(FakeChild(100 + len(self.children), dies_of=self.child_dies_of))
         return self.children[-1]
+
+    def looked_at(self, pid: int) -> float | None:
+        return self.looks.get(pid)
+
+    def looks_now(self) -> None:
+        for child in self.children:
+            self.looks[child.pid] = self.time
 
     def buried(self, pid: int) -> None:
         self.buried_pids.append(pid)
@@ -82,7 +91,48 @@ def test_all_places_are_filled_and_a_signal_ends_all_in_good_order() -> None:
     assert world.spawned_at == [0.0] * 3
     assert [child.signals for child in world.children] == [[signal.SIGTERM]] * 3
     assert world.buried_pids == [100, 101, 102]
-    assert not supervisor.readiness.ready
+    assert supervisor.readiness == (False, "stopping")
+
+
+def test_it_is_ready_only_while_all_children_look_for_work() -> None:
+    world = FakeWorld(child_dies_of={})
+    supervisor = Supervisor(world, 2)
+    told: dict[str, tuple[bool, str]] = {}
+
+    def note(moment: str, signal_number: int | None = None) -> Callable[[], int | None]:
+        def happens() -> int | None:
+            told[moment] = supervisor.readiness
+            return signal_number
+
+        return happens
+
+    def both_look() -> None:
+        world.looks_now()
+
+    def one_looks() -> None:
+        world.looks[101] = world.time
+
+    def end() -> None:
+        for child in world.children:
+            child.code = 0
+
+    world.plan += [
+        (1.0, note("at first")),
+        (2.0, both_look),
+        (3.0, note("when both have looked")),
+        (9.0, one_looks),
+        (2.5 + READY_WITHIN_S, note("when one is silent", signal.SIGTERM)),
+        (13.0, both_look),
+        (14.0, note("after the signal")),
+        (15.0, end),
+    ]
+    assert supervisor.run() == 0
+    assert told == {
+        "at first": (False, "process 100: waiting for the database"),
+        "when both have looked": (True, "ready: 2 processes"),
+        "when one is silent": (False, "process 100: has not found out about work for 10 s: see the log for the step"),
+        "after the signal": (False, "stopping"),
+    }
 
 
 def test_a_dead_child_is_replaced_after_a_rest() -> None:

@@ -178,12 +178,12 @@ def test_the_supervisor_restarts_a_killed_child_and_stops_all(tmp_path: Path) ->
         supervisor = stage.start_worker("--processes", "2", "--metrics-port", "0")
         until(lambda: len(supervisor.started_pids()) == 2, "both children work")
         port = supervisor.port()
-        assert answer(port, "/readyz") == (200, "2 of 2 processes are alive\n")
+        until(lambda: answer(port, "/readyz") == (200, "ready: 2 processes\n"), "both have looked for work")
 
         os.kill(supervisor.started_pids()[0], signal.SIGKILL)
         until(lambda: answer(port, "/readyz")[0] == 503, "the death is seen")
         until(lambda: len(supervisor.started_pids()) == 3, "another child works")
-        assert answer(port, "/readyz")[0] == 200
+        until(lambda: answer(port, "/readyz")[0] == 200, "it has looked for work")
         ids = schedule(url, 20, seconds=0.0)
         until(lambda: stage.done() == len(ids), "the children work")
         counted = 'matrixsched_attempts_total{handler="sleep",outcome="succeeded"} 20.0'
@@ -194,6 +194,27 @@ def test_the_supervisor_restarts_a_killed_child_and_stops_all(tmp_path: Path) ->
         supervisor.process.terminate()
         assert supervisor.exit_code() == 0, supervisor.said()
         assert not [pid for pid in supervisor.started_pids() if Path(f"/proc/{pid}").exists()]
+
+
+def test_the_supervisor_is_ready_while_its_children_reach_the_database(tmp_path: Path) -> None:
+    folder = tmp_path / "mounted-later"
+    url = f"sqlite:///{folder}/test.db"
+    with scene(url, tmp_path) as stage:
+        supervisor = stage.start_worker("--processes", "2", "--metrics-port", "0")
+        until(lambda: supervisor.said().count("waiting for the database") >= 2, "both children wait")
+        status, why = answer(supervisor.port(), "/readyz")
+        assert (status, why.partition(": ")[2]) == (503, "waiting for the database\n")
+
+        (tmp_path / "ready").mkdir()
+        App(f"sqlite:///{tmp_path}/ready/test.db").sync.init(shards=8)
+        (tmp_path / "ready").rename(folder)
+        until(lambda: answer(supervisor.port(), "/readyz")[0] == 200, "they work")
+
+        schedule(url, 1, seconds=3)
+        until(lambda: stage.look().begun_at, "a handler is under way")
+        supervisor.process.terminate()
+        until(lambda: answer(supervisor.port(), "/readyz") == (503, "stopping\n"), "it says so", within_s=2)
+        assert supervisor.exit_code() == 0, supervisor.said()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
