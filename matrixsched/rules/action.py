@@ -102,6 +102,8 @@ class Status:
     failed: int
     interrupted: int
     missed: int
+    deferred: int
+    """Attempts that asked to be retried later, or to be cancelled."""
     consecutive_failures: int
     last_outcome: Outcome | None
     last_error: str | None
@@ -111,7 +113,7 @@ class Status:
 
     @property
     def attempts_started(self) -> int:
-        return self.succeeded + self.failed + self.interrupted + self.running
+        return self.succeeded + self.failed + self.interrupted + self.deferred + self.running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ create table matrixsched.scheduled_actions (
     failed               bigint      not null default 0,
     interrupted          bigint      not null default 0,
     missed               bigint      not null default 0,
+    deferred             bigint      not null default 0, -- attempts that asked to be retried later or to be cancelled
     consecutive_failures integer     not null default 0,
     last_outcome         text,
     last_error           text,
@@ -44,7 +45,7 @@ create table matrixsched.scheduled_actions (
     check (octet_length(action_id) between 1 and 256),
     check (state in ('live', 'done', 'failed', 'cancelled', 'expired', 'quarantined')),
     check ((state = 'live') = (finished_at is null)),
-    check (least(succeeded, failed, interrupted, missed, consecutive_failures, tick_failures) >= 0)
+    check (least(succeeded, failed, interrupted, missed, deferred, consecutive_failures, tick_failures) >= 0)
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 -- Pruning reads only what is finished, oldest first.

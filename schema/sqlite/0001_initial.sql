@@ -33,6 +33,7 @@ create table matrixsched_scheduled_actions (
     failed               integer not null default 0,
     interrupted          integer not null default 0,
     missed               integer not null default 0,
+    deferred             integer not null default 0, -- attempts that asked to be retried later or to be cancelled
     consecutive_failures integer not null default 0,
     last_outcome         text,
     last_error           text,
@@ -47,7 +48,7 @@ create table matrixsched_scheduled_actions (
     check (state = 'live' or state = 'done' or state = 'failed' or state = 'cancelled' or state = 'expired'
            or state = 'quarantined'),
     check ((state = 'live') = (finished_at is null)),
-    check (min(succeeded, failed, interrupted, missed, consecutive_failures, tick_failures) >= 0)
+    check (min(succeeded, failed, interrupted, missed, deferred, consecutive_failures, tick_failures) >= 0)
 ) without rowid;
 
 -- Pruning reads only what is finished, oldest first.

@@ -104,6 +104,7 @@ async def test_outcomes_are_return_values(app, clock):
     later = await status(app, "later")
     assert (later.state, later.scheduled_at) == (State.LIVE, clock.now() + timedelta(minutes=5))
     assert (later.failed, later.succeeded, later.last_error) == (0, 0, "come back")
+    assert (later.attempts_started, cancelled.attempts_started) == (1, 1)
 
 
 async def test_a_handler_is_told_all_about_its_attempt(app, clock):

@@ -193,6 +193,7 @@ def action_of(row: Row) -> Action:
             failed=row["failed"],
             interrupted=row["interrupted"] + row["interrupted_uncounted"],
             missed=row["missed"],
+            deferred=row["deferred"],
             consecutive_failures=row["consecutive_failures"],
             last_outcome=None if row["last_outcome"] is None else Outcome(row["last_outcome"]),
             last_error=row["last_error"],

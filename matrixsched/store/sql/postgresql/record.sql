@@ -72,6 +72,7 @@ recorded as (
            succeeded = a.succeeded + cast(h.outcome = 'succeeded' as integer),
            failed = a.failed + cast(h.outcome in ('failed', 'timed_out') as integer),
            missed = a.missed + cast(h.outcome = 'missed' as integer),
+           deferred = a.deferred + cast(h.outcome in ('retried', 'cancelled') as integer),
            interrupted = a.interrupted + h.interrupted + cast(h.outcome = 'interrupted' as integer),
            consecutive_failures = case when h.outcome = 'succeeded' then 0
                                        when h.outcome in ('failed', 'timed_out') then a.consecutive_failures + 1

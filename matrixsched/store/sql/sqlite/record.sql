@@ -44,6 +44,7 @@ update matrixsched_scheduled_actions
        succeeded = succeeded + (:outcome = 'succeeded'),
        failed = failed + (:outcome in ('failed', 'timed_out')),
        missed = missed + (:outcome = 'missed'),
+       deferred = deferred + (:outcome = 'retried' or :outcome = 'cancelled'),
        interrupted = interrupted + :interrupted + (:outcome = 'interrupted'),
        consecutive_failures = case when :outcome = 'succeeded' then 0
                                    when :outcome in ('failed', 'timed_out') then consecutive_failures + 1
