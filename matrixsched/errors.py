@@ -14,7 +14,8 @@
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
-    │   └── AppNotFound
+    │   ├── AppNotFound
+    │   └── ModuleBroken
     ├── NotOpen
     ├── SchemaMissing
     ├── SchemaMismatch
@@ -174,6 +175,16 @@ class AppNotFound(ConfigurationError):
 
     def __init__(self, why: str) -> None:
         super().__init__([why])
+
+
+class ModuleBroken(ConfigurationError):
+    """The module on the command line raised an exception while it was imported, which is the cause of this one."""
+
+    remedy = "Correct the module, then start the worker again."
+
+    def __init__(self, module: str, kind: str, place: str) -> None:
+        super().__init__([f"module {module!r} cannot be imported: {kind} at {place}"])
+        self.module, self.kind, self.place = module, kind, place
 
 
 class NotOpen(MatrixSchedError):

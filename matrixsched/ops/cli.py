@@ -1,8 +1,9 @@
-"""The `matrixsched` command: arguments and exit codes. 0: done. 1: failed. 2: wrong use."""
+"""The `matrixsched` command: arguments and exit codes."""
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, NoReturn, TypeVar
@@ -13,14 +14,20 @@ import typer
 
 import matrixsched
 from matrixsched.app import App
-from matrixsched.errors import BadInput, ConfigurationError, MatrixSchedError
+from matrixsched.errors import (
+    BadInput,
+    ConfigurationError,
+    MatrixSchedError,
+    ModuleBroken,
+    SchemaMismatch,
+    SchemaMissing,
+)
 from matrixsched.ops import installing, shards
+from matrixsched.ops.exits import DONE, FAILED, NO_INSTALLATION, WRONG_USE
 from matrixsched.ops.render import say, show_facts, show_rows
 from matrixsched.rules.names import SHARDS_DEFAULT, SHARDS_MAX
 
 T = TypeVar("T")
-
-DONE, FAILED, WRONG_USE = 0, 1, 2
 
 cli = typer.Typer(
     name="matrixsched",
@@ -50,8 +57,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same fields as JSON.")
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         cli(args=arguments, prog_name="matrixsched")
+    except ModuleBroken as error:
+        # The user's own code, unlike ours: its trace is what they need.
+        traceback.print_exception(error.__cause__)
+        _fail(error, WRONG_USE)
     except (BadInput, ConfigurationError) as error:
         _fail(error, WRONG_USE)
+    except (SchemaMissing, SchemaMismatch) as error:
+        _fail(error, NO_INSTALLATION)
     except MatrixSchedError as error:
         _fail(error, FAILED)
     except KeyboardInterrupt:

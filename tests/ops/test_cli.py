@@ -84,7 +84,7 @@ def test_init_says_what_it_did_and_what_comes_next(matrixsched: Matrixsched, dat
 
 def test_upgrade_needs_an_installation(matrixsched: Matrixsched, database_url: str) -> None:
     refused = matrixsched("upgrade", "--database", database_url)
-    assert refused.code == 1
+    assert refused.code == 3
     assert "matrixsched init" in refused.err
     matrixsched("init", "--database", database_url)
     done = matrixsched("upgrade", "--database", database_url)
@@ -99,7 +99,7 @@ def test_the_environment_names_database_and_installation(
     monkeypatch.setenv("MATRIXSCHED_INSTALLATION", "second")
     assert json.loads(matrixsched("init", "--json").out)["installation"] == "second"
     assert matrixsched("shards", "list").code == 0
-    assert matrixsched("shards", "list", "--installation", "default").code == 1
+    assert matrixsched("shards", "list", "--installation", "default").code == 3
 
 
 # Shards.
@@ -165,7 +165,7 @@ def test_an_unknown_shard_is_wrong_use(matrixsched: Matrixsched, database_url: s
 def test_a_database_without_schema_is_told_to_be_initialised(matrixsched: Matrixsched, database_url: str) -> None:
     for command in (["shards", "list"], ["shards", "release", "1"]):
         refused = matrixsched(*command, "--database", database_url)
-        assert refused.code == 1
+        assert refused.code == 3
         assert "Run `matrixsched init`" in refused.err
         assert refused.out == ""
 
@@ -282,13 +282,35 @@ def test_senseless_durations_are_wrong_use(matrixsched: Matrixsched, tasks: str,
     assert matrixsched("worker", f"{tasks}:application", option, seconds).code == 2
 
 
-def test_a_module_that_misses_an_import_of_its_own_shows_where(tasks: str, tmp_path: Path) -> None:
-    (tmp_path / "broken_tasks.py").write_text("import nowhere_to_be_found\n")
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize(
+    ("text", "kind", "shown"),
+    [
+        ("import os\nimport nowhere_to_be_found\n", "ModuleNotFoundError", "nowhere_to_be_found"),
+        ("def divide():\n    1 / 0\n\ndivide()\n", "ZeroDivisionError", "in divide"),
+        ("app = (\n", "SyntaxError", "never closed"),
+    ],
+)
+def test_a_module_that_raises_shows_its_own_trace_and_ends_with_one_line(
+    tmp_path: Path, text: str, kind: str, shown: str, processes: str
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text(text)
+    command = [sys.executable, "-m", "matrixsched", "worker", "broken_tasks:app", "--processes", processes]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=30)
+    assert done.returncode == 2
+    assert shown in done.stderr
+    assert "importlib" not in done.stderr
+    assert "matrixsched/ops" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("matrixsched: ")]
+    assert f"module 'broken_tasks' cannot be imported: {kind} at {tmp_path}/broken_tasks.py, line " in lines[-1]
+
+
+def test_an_error_of_ours_in_a_module_is_told_without_its_source(tmp_path: Path) -> None:
+    (tmp_path / "broken_tasks.py").write_text(f"from matrixsched import App\napp = App('mysql://u:{PASSWORD}@h/d')\n")
     command = [sys.executable, "-m", "matrixsched", "worker", "broken_tasks:app"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path)
-    assert done.returncode == 1
-    assert "broken_tasks.py" in done.stderr
-    assert "nowhere_to_be_found" in done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=30)
+    assert done.returncode == 2
+    assert PASSWORD not in done.stderr
 
 
 # The rest.
