@@ -18,9 +18,11 @@
     │   └── ModuleBroken
     ├── NotOpen
     ├── SchemaMissing
+    │   └── DatabaseFileMissing
     ├── SchemaMismatch
     ├── DatabaseError
     │   ├── DatabaseUnavailable         nothing was done
+    │   │   └── DatabaseFileUnusable
     │   ├── OutcomeUnknown              may or may not have been done: the statement was sent, the answer never came
     │   └── DatabaseBusy                a lock was held too long: nothing was done
     └── WorkerError
@@ -203,6 +205,16 @@ class SchemaMissing(MatrixSchedError):
         self.installation = installation
 
 
+class DatabaseFileMissing(SchemaMissing):
+    """There is no such SQLite file; only init creates one."""
+
+    remedy = "Correct the path, or create the file: Run `matrixsched init` (or await app.init()) once."
+
+    def __init__(self, installation: str, path: str) -> None:
+        MatrixSchedError.__init__(self, f"there is no SQLite database {path}")
+        self.installation, self.path = installation, path
+
+
 class SchemaMismatch(MatrixSchedError):
     """The database's schema and this version of the library cannot work together."""
 
@@ -222,6 +234,12 @@ class DatabaseUnavailable(DatabaseError):
     """The database could not be reached, or refused for now: nothing was done."""
 
     remedy = "Check that it runs and that host, port, database and user are right; then try again."
+
+
+class DatabaseFileUnusable(DatabaseUnavailable):
+    """An SQLite file that cannot be opened, read or written: nothing was done."""
+
+    remedy = "Check the path, the permissions of the file and its folder, and the space on the disk; then try again."
 
 
 class OutcomeUnknown(DatabaseError):

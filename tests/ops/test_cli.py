@@ -221,6 +221,15 @@ def test_a_missing_folder_is_named(matrixsched: Matrixsched, tmp_path: Path) -> 
     assert f"there is no folder {tmp_path}/nowhere" in failed.err
 
 
+def test_a_mistyped_path_makes_no_file(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    for command in (["shards", "list"], ["shards", "release", "1", "--yes"], ["upgrade"]):
+        refused = matrixsched(*command, "--database", f"sqlite:///{tmp_path}/typo.db")
+        assert refused.code == 3
+        assert f"there is no SQLite database {tmp_path}/typo.db" in refused.err
+        assert "Run `matrixsched init`" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_database_must_be_named(matrixsched: Matrixsched) -> None:
     refused = matrixsched("init")
     assert refused.code == 2
