@@ -140,11 +140,17 @@ def test_a_shard_is_released_only_with_yes_and_only_from_the_holder_that_was_see
     asked = release()
     assert asked.code == 2
     assert "worker-a/411/x" in asked.out
-    assert "--yes" in asked.err
+    guid = json.loads(release("--json").out)["guid"]
+    suggested = f"`matrixsched shards release {shard} --database {database_url} --guid {guid} --yes`"
+    assert suggested in asked.err
+    assert suggested in release("--guid", guid).err
 
-    lost = release("--yes", "--guid", str(uuid4()))
-    assert lost.code == 1
-    assert "changed hands" in lost.err
+    stale = str(uuid4())
+    for confirmed in (["--yes"], []):
+        lost = release(*confirmed, "--guid", stale)
+        assert lost.code == 1
+        assert f"has another guid, {guid}, not {stale}" in lost.err
+        assert f"`matrixsched shards list --database {database_url}`" in lost.err
 
     done = release("--yes", "--json")
     assert done.code == 0
@@ -153,6 +159,41 @@ def test_a_shard_is_released_only_with_yes_and_only_from_the_holder_that_was_see
     again = release("--yes")
     assert again.code == 0
     assert "is free: nothing to do" in again.err
+
+
+def test_a_suggested_command_repeats_what_was_typed_but_no_password(
+    matrixsched: Matrixsched, tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spaced = f"sqlite:///{tmp_path}/a b.db"
+    secret = postgres_dsn.replace("postgres@", f"postgres:{PASSWORD}@")
+    assert PASSWORD in secret
+    for url, shown in ((spaced, f"'{spaced}'"), (secret, "URL")):
+        matrixsched("init", "--database", url, "--shards", "1")
+        hold_shard(url, "worker-a/411/x")
+        asked = matrixsched("shards", "release", "0", "--database", url, "--installation", "default")
+        assert f"release 0 --database {shown} --installation default --guid " in asked.err
+        assert PASSWORD not in asked.err
+    monkeypatch.setenv("MATRIXSCHED_DATABASE", spaced)
+    assert "release 0 --guid " in matrixsched("shards", "release", "0").err
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize("command", [["init"], ["upgrade"], ["shards", "list"], ["shards", "release", "1"], ["demo"]])
+def test_a_database_in_memory_is_of_no_use_to_a_command(matrixsched: Matrixsched, command: list[str], url: str) -> None:
+    refused = matrixsched(*command, "--database", url)
+    assert refused.code == 2
+    assert "is gone when this command ends" in refused.err
+    assert "Use sqlite:///path/to/file.db" in refused.err
+    assert "ready" not in refused.err
+
+
+def test_rows_that_only_wait_to_be_moved_are_not_called_due(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    matrixsched("init", "--database", url, "--shards", "1")
+    app = App(url)
+    with app.sync:
+        app.sync.schedule("somewhere", delay=timedelta(hours=1))
+    assert "1 with incoming rows or work that is due." in matrixsched("shards", "list", "--database", url).err
 
 
 def test_an_unknown_shard_is_wrong_use(matrixsched: Matrixsched, database_url: str) -> None:
@@ -258,6 +299,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"tasks_{uuid4().hex}"
     (tmp_path / f"{name}.py").write_text(
         f"from matrixsched import App\napplication = App('sqlite:///{tmp_path}/x.db')\nnumber = 3\nbroken = None\n"
+        "in_memory = App('sqlite://')\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -277,6 +319,12 @@ def test_a_wrong_target_is_wrong_use_and_says_what_was_found(matrixsched: Matrix
     assert f"of type int; found instead: {tasks}:application" in refusal(f"{tasks}:number")
     assert "no App was found" in refusal("json:app")
     assert "not a module's full name" in refusal(".x:app")
+
+
+def test_a_worker_on_a_database_in_memory_is_wrong_use(matrixsched: Matrixsched, tasks: str) -> None:
+    refused = matrixsched("worker", f"{tasks}:in_memory")
+    assert refused.code == 2
+    assert "is in memory" in refused.err
 
 
 def test_an_app_without_handlers_cannot_be_run(matrixsched: Matrixsched, tasks: str) -> None:
