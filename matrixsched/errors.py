@@ -14,12 +14,15 @@
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
-    │   └── AppNotFound
+    │   ├── AppNotFound
+    │   └── ModuleBroken
     ├── NotOpen
     ├── SchemaMissing
+    │   └── DatabaseFileMissing
     ├── SchemaMismatch
     ├── DatabaseError
     │   ├── DatabaseUnavailable         nothing was done
+    │   │   └── DatabaseFileUnusable
     │   ├── OutcomeUnknown              may or may not have been done: the statement was sent, the answer never came
     │   └── DatabaseBusy                a lock was held too long: nothing was done
     └── WorkerError
@@ -176,6 +179,16 @@ class AppNotFound(ConfigurationError):
         super().__init__([why])
 
 
+class ModuleBroken(ConfigurationError):
+    """The module on the command line raised an exception while it was imported, which is the cause of this one."""
+
+    remedy = "Correct the module, then start the worker again."
+
+    def __init__(self, module: str, kind: str, place: str) -> None:
+        super().__init__([f"module {module!r} cannot be imported: {kind} at {place}"])
+        self.module, self.kind, self.place = module, kind, place
+
+
 class NotOpen(MatrixSchedError):
     """The application has no connection yet, or no longer."""
 
@@ -190,6 +203,16 @@ class SchemaMissing(MatrixSchedError):
     def __init__(self, installation: str) -> None:
         super().__init__(f"the database has no matrixsched installation {installation!r}")
         self.installation = installation
+
+
+class DatabaseFileMissing(SchemaMissing):
+    """There is no such SQLite file; only init creates one."""
+
+    remedy = "Correct the path, or create the file: Run `matrixsched init` (or await app.init()) once."
+
+    def __init__(self, installation: str, path: str) -> None:
+        MatrixSchedError.__init__(self, f"there is no SQLite database {path}")
+        self.installation, self.path = installation, path
 
 
 class SchemaMismatch(MatrixSchedError):
@@ -211,6 +234,12 @@ class DatabaseUnavailable(DatabaseError):
     """The database could not be reached, or refused for now: nothing was done."""
 
     remedy = "Check that it runs and that host, port, database and user are right; then try again."
+
+
+class DatabaseFileUnusable(DatabaseUnavailable):
+    """An SQLite file that cannot be opened, read or written: nothing was done."""
+
+    remedy = "Check the path, the permissions of the file and its folder, and the space on the disk; then try again."
 
 
 class OutcomeUnknown(DatabaseError):

@@ -1,11 +1,14 @@
-"""The `matrixsched` command: arguments and exit codes. 0: done. 1: failed. 2: wrong use."""
+"""The `matrixsched` command: arguments and exit codes."""
 
 from __future__ import annotations
 
+import shlex
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, NoReturn, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import anyio
@@ -13,14 +16,22 @@ import typer
 
 import matrixsched
 from matrixsched.app import App
-from matrixsched.errors import BadInput, ConfigurationError, MatrixSchedError
+from matrixsched.errors import (
+    BadDatabaseUrl,
+    BadInput,
+    ConfigurationError,
+    MatrixSchedError,
+    ModuleBroken,
+    SchemaMismatch,
+    SchemaMissing,
+)
 from matrixsched.ops import installing, shards
+from matrixsched.ops.exits import DONE, FAILED, NO_INSTALLATION, WRONG_USE
 from matrixsched.ops.render import say, show_facts, show_rows
 from matrixsched.rules.names import SHARDS_DEFAULT, SHARDS_MAX
+from matrixsched.store.opening import is_in_memory
 
 T = TypeVar("T")
-
-DONE, FAILED, WRONG_USE = 0, 1, 2
 
 cli = typer.Typer(
     name="matrixsched",
@@ -50,8 +61,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same fields as JSON.")
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         cli(args=arguments, prog_name="matrixsched")
+    except ModuleBroken as error:
+        # The user's own code, unlike ours: its trace is what they need.
+        traceback.print_exception(error.__cause__)
+        _fail(error, WRONG_USE)
     except (BadInput, ConfigurationError) as error:
         _fail(error, WRONG_USE)
+    except (SchemaMissing, SchemaMismatch) as error:
+        _fail(error, NO_INSTALLATION)
     except MatrixSchedError as error:
         _fail(error, FAILED)
     except KeyboardInterrupt:
@@ -80,6 +97,36 @@ def _root(
     """Scheduled actions from the SQL database you already have."""
 
 
+def _app(database: str, installation: str) -> App:
+    app = App(database, installation=installation)
+    _refuse_in_memory(database)
+    return app
+
+
+def _refuse_in_memory(database: str) -> None:
+    if is_in_memory(database):
+        raise BadDatabaseUrl("a database in memory is gone when this command ends")
+
+
+def _same_options(context: typer.Context) -> str:
+    """What a suggested command needs to reach the same installation; the environment it has already."""
+    given = {name: str(context.params[name]) for name in ("database", "installation") if _is_typed(context, name)}
+    if "database" in given and _may_hold_password(given["database"]):
+        given["database"] = "URL"
+    return "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items())
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    # By its name, because newer versions of Typer bring a Click of their own.
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _may_hold_password(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.password is not None or "pass" in parts.query.lower()
+
+
 def _run(work: Callable[[], Awaitable[T]]) -> T:
     return anyio.run(work)
 
@@ -97,7 +144,7 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Create the tables, or bring them to the newest schema. Safe to repeat, also by many at once."""
-    facts = _run(partial(installing.init, App(database, installation=installation), shards))
+    facts = _run(partial(installing.init, _app(database, installation), shards))
     show_facts(facts, as_json=as_json)
     if facts["shards"] != shards:
         say(f"the installation exists and keeps its {facts['shards']} shards.")
@@ -107,7 +154,7 @@ def init(
 @cli.command()
 def upgrade(database: Database, installation: Installation = "default", as_json: AsJson = False) -> None:
     """Bring an installation that exists to the newest schema; workers of the version before may go on meanwhile."""
-    facts = _run(partial(installing.upgrade, App(database, installation=installation)))
+    facts = _run(partial(installing.upgrade, _app(database, installation)))
     show_facts(facts, as_json=as_json)
     say("upgraded: restart workers one by one." if facts["applied"] else "up to date: nothing to do.")
 
@@ -169,6 +216,8 @@ def demo(
     """Half a minute: thousands of actions, two workers, one of them killed half-way, nothing lost."""
     from matrixsched.ops.demo import run_demo
 
+    if database is not None:
+        _refuse_in_memory(database)
     facts, is_nothing_lost = run_demo(database)
     show_facts(facts, as_json=as_json)
     if is_nothing_lost:
@@ -184,15 +233,18 @@ def demo(
 
 
 @shards_cli.command("list")
-def list_shards(database: Database, installation: Installation = "default", as_json: AsJson = False) -> None:
+def list_shards(
+    context: typer.Context, database: Database, installation: Installation = "default", as_json: AsJson = False
+) -> None:
     """Each shard's lock and queues; counts stop at 10,000."""
-    reports = _run(partial(shards.listed, App(database, installation=installation)))
+    reports = _run(partial(shards.listed, _app(database, installation)))
     show_rows([shards.row(report) for report in reports], as_json=as_json)
-    say(shards.next_move(reports))
+    say(shards.next_move(reports, _same_options(context)))
 
 
 @shards_cli.command("release")
 def release_shard(
+    context: typer.Context,
     shard: Annotated[int, typer.Argument(help="The shard's number.")],
     database: Database,
     installation: Installation = "default",
@@ -201,8 +253,8 @@ def release_shard(
     as_json: AsJson = False,
 ) -> None:
     """Free a shard's lock. Its holder, if it lives, notices and writes nothing more."""
-    app = App(database, installation=installation)
+    app = _app(database, installation)
     release = _run(partial(shards.release, app, shard, guid, confirmed=yes))
     show_facts(release.facts, as_json=as_json)
-    say(release.said)
+    say(release.said(_same_options(context)))
     raise typer.Exit({"free": DONE, "released": DONE, "lost": FAILED, "unconfirmed": WRONG_USE}[release.verdict])

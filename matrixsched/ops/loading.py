@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from types import ModuleType
+import traceback
+from types import ModuleType, TracebackType
 
 from matrixsched.app import App
-from matrixsched.errors import AppNotFound
+from matrixsched.errors import AppNotFound, MatrixSchedError, ModuleBroken
 
 
 def load_app(target: str) -> App:
@@ -32,17 +33,35 @@ def _import(name: str) -> ModuleType:
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    if name.startswith(".") or ".." in name:
+        raise AppNotFound(f"{name!r} is not a module's full name")
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        # Only what was asked for: a module that misses one of its own imports is shown with its traceback.
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise AppNotFound(f"there is no module {error.name!r} in {folder} or on the Python path") from None
-    except (TypeError, ValueError):
-        if name.startswith(".") or ".." in name:
-            raise AppNotFound(f"{name!r} is not a module's full name") from None
-        raise
+    except MatrixSchedError:
+        raise  # it says by itself what to do
+    except Exception as error:
+        # Not what was asked for is missing if a module misses one of its own imports.
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise AppNotFound(f"there is no module {error.name!r} in {folder} or on the Python path") from None
+        own = _own_part(error.__traceback__)
+        raise ModuleBroken(name, type(error).__name__, _place(error, own)) from error.with_traceback(own)
+
+
+def _own_part(trace: TracebackType | None) -> TracebackType | None:
+    """The trace from the user's module on, without the way that led there."""
+    ours = (__file__, importlib.__file__)
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename in ours or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")
+    ):
+        trace = trace.tb_next
+    return trace
+
+
+def _place(error: Exception, own: TracebackType | None) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}"
+    frames = traceback.extract_tb(own)
+    return f"{frames[0].filename}, line {frames[0].lineno}" if frames else "an unknown place"
 
 
 def _apps_in(module: ModuleType) -> str:

@@ -19,6 +19,7 @@ from anyio.from_thread import BlockingPortal
 
 from matrixsched.app import App
 from matrixsched.errors import (
+    BadDatabaseUrl,
     DatabaseBusy,
     DatabaseUnavailable,
     HandlersLeaked,
@@ -33,6 +34,7 @@ from matrixsched.observe.metrics import Metrics, metrics_are_shared, shared_fold
 from matrixsched.ops.loading import load_app
 from matrixsched.ops.signals import STOP_SIGNALS, StopsOnSignals, hear_signals
 from matrixsched.rules.backoff import backoff_s
+from matrixsched.store.opening import is_in_memory
 from matrixsched.worker import Worker, WorkerPolicy
 
 PUBLISH_EVERY_S = 1.0
@@ -94,6 +96,8 @@ def run_worker(options: WorkerOptions) -> int:
     """Run until a signal ends it; the exit code."""
     log_to(as_json=options.log_json)
     app, policy = load_app(options.target), options.policy()
+    if is_in_memory(app.url):
+        raise BadDatabaseUrl("the App's database is in memory, where nobody else can schedule anything")
 
     async def run() -> int:
         return await WorkerProcess(app, policy, metrics_port=options.metrics_port).run()

@@ -41,17 +41,17 @@ def _now(report: ShardReport) -> datetime:
     return report.heartbeat_at + report.heartbeat_age
 
 
-def next_move(reports: Sequence[ShardReport]) -> str:
-    """What an operator who has read the table may want to do."""
+def next_move(reports: Sequence[ShardReport], options: str = "") -> str:
+    """What an operator who has read the table may want to do; `options` make a command reach the same database."""
     silent = [report for report in reports if report.locked and report.heartbeat_age > SILENT_AFTER]
     waiting = [report for report in reports if report.incoming or report.oldest_due_at is not None]
     held = sum(report.locked for report in reports)
-    counts = f"{len(reports)} shards, {held} held, {len(waiting)} with work that is due."
+    counts = f"{len(reports)} shards, {held} held, {len(waiting)} with incoming rows or work that is due."
     if silent:
         longest = max(silent, key=lambda report: report.heartbeat_age)
         return (
             f"{counts} Shard {longest.shard} has had no heartbeat for {age(longest.heartbeat_age)}: a worker takes it "
-            f"over by itself; to free it now, `matrixsched shards release {longest.shard}`."
+            f"over by itself; to free it now, `matrixsched shards release {longest.shard}{options}`."
         )
     if waiting and not held:
         return f"{counts} If that stays so, no worker is running: start one with `matrixsched worker MODULE:APP`."
@@ -67,6 +67,8 @@ class Release:
 
     report: ShardReport
     verdict: Verdict
+    guid: UUID
+    """Under which it was to be released."""
 
     @property
     def facts(self) -> Facts:
@@ -80,19 +82,26 @@ class Release:
             "verdict": self.verdict,
         }
 
-    @property
-    def said(self) -> str:
+    def said(self, options: str = "") -> str:
+        """For people; `options` make a command reach the same database."""
         shard = self.report.shard
         match self.verdict:
             case "free":
                 return f"shard {shard} is free: nothing to do."
             case "unconfirmed":
-                command = f"matrixsched shards release {shard} --guid {self.report.lock_guid} --yes"
+                command = f"matrixsched shards release {shard}{options} --guid {self.guid} --yes"
                 return f"nothing was done. To take the lock from its holder: `{command}`."
             case "released":
                 return f"shard {shard} is free: the next worker that asks takes it."
+            case "lost" if self.guid != self.report.lock_guid:
+                return (
+                    f"nothing was done: the lock of shard {shard} has another guid, {self.report.lock_guid}, "
+                    f"not {self.guid}. See `matrixsched shards list{options}`."
+                )
             case "lost":
-                return f"nothing was done: shard {shard} changed hands meanwhile. See `matrixsched shards list`."
+                return (
+                    f"nothing was done: shard {shard} changed hands meanwhile. See `matrixsched shards list{options}`."
+                )
         assert_never(self.verdict)
 
 
@@ -103,9 +112,12 @@ async def release(app: App, shard: int, guid: UUID | None, *, confirmed: bool) -
         if shard not in reports:
             raise BadInput(f"there is no shard {shard}: this installation has 0 to {len(reports) - 1}")
         report = reports[shard]
+        wanted = guid or report.lock_guid
         if not report.locked:
-            return Release(report, "free")
+            return Release(report, "free", wanted)
+        if wanted != report.lock_guid:
+            return Release(report, "lost", wanted)
         if not confirmed:
-            return Release(report, "unconfirmed")
-        is_released = await app.release_shard(shard, guid or report.lock_guid)
-        return Release(report, "released" if is_released else "lost")
+            return Release(report, "unconfirmed", wanted)
+        is_released = await app.release_shard(shard, wanted)
+        return Release(report, "released" if is_released else "lost", wanted)

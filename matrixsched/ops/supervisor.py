@@ -26,6 +26,7 @@ from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import log, log_to
 from matrixsched.observe.looks import Looks
 from matrixsched.observe.metrics import FOLDER_VARIABLE, exposition_of
+from matrixsched.ops.exits import DEFINITE
 from matrixsched.ops.process import WorkerOptions, why_not_ready
 from matrixsched.ops.signals import STOP_SIGNALS, hear_signals
 from matrixsched.rules.backoff import backoff_s
@@ -35,7 +36,6 @@ REST_MAX_S = 30.0
 STABLE_AFTER_S = 60.0
 """A child that lived so long is not one that keeps dying."""
 LOOK_EVERY_S = 1.0
-WRONG_USE = 2
 
 
 class Child(Protocol):
@@ -86,6 +86,7 @@ class Supervisor:
         self._places = [_Place(number) for number in range(1, count + 1)]
         self._stops = 0
         self._exit_code = 0
+        self._has_worked = False
 
     @property
     def alive(self) -> int:
@@ -134,15 +135,16 @@ class Supervisor:
             log(logging.ERROR, "a worker process cannot be started", number=place.number, error=error.strerror)
 
     def _bury(self, place: _Place, child: Child, code: int) -> None:
+        self._has_worked = self._has_worked or self._world.looked_at(child.pid) is not None
         self._world.buried(child.pid)
         place.child = None
         if self._stops:
             # SIGTERM ends a child that has not yet come as far as heeding it, and then nothing was under way.
             is_graceful = code in (0, -signal.SIGTERM)
             self._exit_code = self._exit_code or (0 if is_graceful else 1)
-        elif code == WRONG_USE:
+        elif code in DEFINITE and not self._has_any_worked():
             # It has said what is wrong; to start it again would only say so again.
-            self._exit_code = WRONG_USE
+            self._exit_code = code
             self._stop()
         else:
             rest_s = self._rest_before_restart(place)
@@ -154,6 +156,12 @@ class Supervisor:
                 how=_how_it_ended(code),
                 rest_s=round(rest_s, 3),
             )
+
+    def _has_any_worked(self) -> bool:
+        """What stops a new child, such as a module half-way through a deployment, is no reason to stop the others."""
+        living = [place.child.pid for place in self._places if place.child is not None]
+        self._has_worked = self._has_worked or any(self._world.looked_at(pid) is not None for pid in living)
+        return self._has_worked
 
     def _rest_before_restart(self, place: _Place) -> float:
         now = self._world.monotonic()

@@ -47,6 +47,11 @@ def open_store(
     raise BadDatabaseUrl(f"the scheme {scheme!r} is not supported")
 
 
+def is_in_memory(url: str) -> bool:
+    """Whether the URL is of a database that ends with the process."""
+    return url.lower().startswith("sqlite") and "://" in url and _sqlite_path(url) is None
+
+
 def _sqlite_path(url: str) -> str | None:
     rest = url.partition("://")[2].partition("?")[0]
     if rest in ("", "/", "/:memory:"):

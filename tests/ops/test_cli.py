@@ -84,7 +84,7 @@ def test_init_says_what_it_did_and_what_comes_next(matrixsched: Matrixsched, dat
 
 def test_upgrade_needs_an_installation(matrixsched: Matrixsched, database_url: str) -> None:
     refused = matrixsched("upgrade", "--database", database_url)
-    assert refused.code == 1
+    assert refused.code == 3
     assert "matrixsched init" in refused.err
     matrixsched("init", "--database", database_url)
     done = matrixsched("upgrade", "--database", database_url)
@@ -99,7 +99,7 @@ def test_the_environment_names_database_and_installation(
     monkeypatch.setenv("MATRIXSCHED_INSTALLATION", "second")
     assert json.loads(matrixsched("init", "--json").out)["installation"] == "second"
     assert matrixsched("shards", "list").code == 0
-    assert matrixsched("shards", "list", "--installation", "default").code == 1
+    assert matrixsched("shards", "list", "--installation", "default").code == 3
 
 
 # Shards.
@@ -140,11 +140,17 @@ def test_a_shard_is_released_only_with_yes_and_only_from_the_holder_that_was_see
     asked = release()
     assert asked.code == 2
     assert "worker-a/411/x" in asked.out
-    assert "--yes" in asked.err
+    guid = json.loads(release("--json").out)["guid"]
+    suggested = f"`matrixsched shards release {shard} --database {database_url} --guid {guid} --yes`"
+    assert suggested in asked.err
+    assert suggested in release("--guid", guid).err
 
-    lost = release("--yes", "--guid", str(uuid4()))
-    assert lost.code == 1
-    assert "changed hands" in lost.err
+    stale = str(uuid4())
+    for confirmed in (["--yes"], []):
+        lost = release(*confirmed, "--guid", stale)
+        assert lost.code == 1
+        assert f"has another guid, {guid}, not {stale}" in lost.err
+        assert f"`matrixsched shards list --database {database_url}`" in lost.err
 
     done = release("--yes", "--json")
     assert done.code == 0
@@ -153,6 +159,41 @@ def test_a_shard_is_released_only_with_yes_and_only_from_the_holder_that_was_see
     again = release("--yes")
     assert again.code == 0
     assert "is free: nothing to do" in again.err
+
+
+def test_a_suggested_command_repeats_what_was_typed_but_no_password(
+    matrixsched: Matrixsched, tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spaced = f"sqlite:///{tmp_path}/a b.db"
+    secret = postgres_dsn.replace("postgres@", f"postgres:{PASSWORD}@")
+    assert PASSWORD in secret
+    for url, shown in ((spaced, f"'{spaced}'"), (secret, "URL")):
+        matrixsched("init", "--database", url, "--shards", "1")
+        hold_shard(url, "worker-a/411/x")
+        asked = matrixsched("shards", "release", "0", "--database", url, "--installation", "default")
+        assert f"release 0 --database {shown} --installation default --guid " in asked.err
+        assert PASSWORD not in asked.err
+    monkeypatch.setenv("MATRIXSCHED_DATABASE", spaced)
+    assert "release 0 --guid " in matrixsched("shards", "release", "0").err
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize("command", [["init"], ["upgrade"], ["shards", "list"], ["shards", "release", "1"], ["demo"]])
+def test_a_database_in_memory_is_of_no_use_to_a_command(matrixsched: Matrixsched, command: list[str], url: str) -> None:
+    refused = matrixsched(*command, "--database", url)
+    assert refused.code == 2
+    assert "is gone when this command ends" in refused.err
+    assert "Use sqlite:///path/to/file.db" in refused.err
+    assert "ready" not in refused.err
+
+
+def test_rows_that_only_wait_to_be_moved_are_not_called_due(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    matrixsched("init", "--database", url, "--shards", "1")
+    app = App(url)
+    with app.sync:
+        app.sync.schedule("somewhere", delay=timedelta(hours=1))
+    assert "1 with incoming rows or work that is due." in matrixsched("shards", "list", "--database", url).err
 
 
 def test_an_unknown_shard_is_wrong_use(matrixsched: Matrixsched, database_url: str) -> None:
@@ -165,7 +206,7 @@ def test_an_unknown_shard_is_wrong_use(matrixsched: Matrixsched, database_url: s
 def test_a_database_without_schema_is_told_to_be_initialised(matrixsched: Matrixsched, database_url: str) -> None:
     for command in (["shards", "list"], ["shards", "release", "1"]):
         refused = matrixsched(*command, "--database", database_url)
-        assert refused.code == 1
+        assert refused.code == 3
         assert "Run `matrixsched init`" in refused.err
         assert refused.out == ""
 
@@ -221,6 +262,15 @@ def test_a_missing_folder_is_named(matrixsched: Matrixsched, tmp_path: Path) -> 
     assert f"there is no folder {tmp_path}/nowhere" in failed.err
 
 
+def test_a_mistyped_path_makes_no_file(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    for command in (["shards", "list"], ["shards", "release", "1", "--yes"], ["upgrade"]):
+        refused = matrixsched(*command, "--database", f"sqlite:///{tmp_path}/typo.db")
+        assert refused.code == 3
+        assert f"there is no SQLite database {tmp_path}/typo.db" in refused.err
+        assert "Run `matrixsched init`" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_database_must_be_named(matrixsched: Matrixsched) -> None:
     refused = matrixsched("init")
     assert refused.code == 2
@@ -249,6 +299,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"tasks_{uuid4().hex}"
     (tmp_path / f"{name}.py").write_text(
         f"from matrixsched import App\napplication = App('sqlite:///{tmp_path}/x.db')\nnumber = 3\nbroken = None\n"
+        "in_memory = App('sqlite://')\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -270,6 +321,12 @@ def test_a_wrong_target_is_wrong_use_and_says_what_was_found(matrixsched: Matrix
     assert "not a module's full name" in refusal(".x:app")
 
 
+def test_a_worker_on_a_database_in_memory_is_wrong_use(matrixsched: Matrixsched, tasks: str) -> None:
+    refused = matrixsched("worker", f"{tasks}:in_memory")
+    assert refused.code == 2
+    assert "is in memory" in refused.err
+
+
 def test_an_app_without_handlers_cannot_be_run(matrixsched: Matrixsched, tasks: str) -> None:
     refused = matrixsched("worker", f"{tasks}:application")
     assert refused.code == 2
@@ -282,13 +339,35 @@ def test_senseless_durations_are_wrong_use(matrixsched: Matrixsched, tasks: str,
     assert matrixsched("worker", f"{tasks}:application", option, seconds).code == 2
 
 
-def test_a_module_that_misses_an_import_of_its_own_shows_where(tasks: str, tmp_path: Path) -> None:
-    (tmp_path / "broken_tasks.py").write_text("import nowhere_to_be_found\n")
+@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize(
+    ("text", "kind", "shown"),
+    [
+        ("import os\nimport nowhere_to_be_found\n", "ModuleNotFoundError", "nowhere_to_be_found"),
+        ("def divide():\n    1 / 0\n\ndivide()\n", "ZeroDivisionError", "in divide"),
+        ("app = (\n", "SyntaxError", "never closed"),
+    ],
+)
+def test_a_module_that_raises_shows_its_own_trace_and_ends_with_one_line(
+    tmp_path: Path, text: str, kind: str, shown: str, processes: str
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text(text)
+    command = [sys.executable, "-m", "matrixsched", "worker", "broken_tasks:app", "--processes", processes]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=30)
+    assert done.returncode == 2
+    assert shown in done.stderr
+    assert "importlib" not in done.stderr
+    assert "matrixsched/ops" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("matrixsched: ")]
+    assert f"module 'broken_tasks' cannot be imported: {kind} at {tmp_path}/broken_tasks.py, line " in lines[-1]
+
+
+def test_an_error_of_ours_in_a_module_is_told_without_its_source(tmp_path: Path) -> None:
+    (tmp_path / "broken_tasks.py").write_text(f"from matrixsched import App\napp = App('mysql://u:{PASSWORD}@h/d')\n")
     command = [sys.executable, "-m", "matrixsched", "worker", "broken_tasks:app"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path)
-    assert done.returncode == 1
-    assert "broken_tasks.py" in done.stderr
-    assert "nowhere_to_be_found" in done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=30)
+    assert done.returncode == 2
+    assert PASSWORD not in done.stderr
 
 
 # The rest.

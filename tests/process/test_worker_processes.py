@@ -210,10 +210,10 @@ def test_the_supervisor_is_ready_while_its_children_reach_the_database(tmp_path:
         (tmp_path / "ready").rename(folder)
         until(lambda: answer(supervisor.port(), "/readyz")[0] == 200, "they work")
 
-        schedule(url, 1, seconds=3)
+        schedule(url, 1, seconds=8)
         until(lambda: stage.look().begun_at, "a handler is under way")
         supervisor.process.terminate()
-        until(lambda: answer(supervisor.port(), "/readyz") == (503, "stopping\n"), "it says so", within_s=2)
+        until(lambda: answer(supervisor.port(), "/readyz") == (503, "stopping\n"), "it says so", within_s=6)
         assert supervisor.exit_code() == 0, supervisor.said()
 
 
@@ -311,7 +311,11 @@ def test_a_worker_waits_for_a_database_that_is_not_there_yet(
 
 
 def test_a_worker_does_not_wait_for_a_schema(tmp_path: Path) -> None:
-    with scene(f"sqlite:///{tmp_path}/test.db", tmp_path) as stage:
-        worker = stage.start_worker()
-        assert worker.exit_code() == 1
-        assert worker.said().splitlines()[-1].endswith("Run `matrixsched init` (or await app.init()) once.")
+    url = f"sqlite:///{tmp_path}/test.db"
+    App(url, installation="another").sync.init(shards=8)
+    with scene(url, tmp_path) as stage:
+        for options in ([], ["--processes", "2"]):
+            worker = stage.start_worker(*options)
+            assert worker.exit_code() == 3
+            assert "Run `matrixsched init` (or await app.init()) once." in worker.said()
+            assert "starting another" not in worker.said()

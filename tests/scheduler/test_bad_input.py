@@ -1,6 +1,7 @@
 """Bad input: a typed error with facts and a remedy, nothing written, the same on both databases."""
 
 from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 import pytest
 from pydantic import BaseModel
@@ -181,7 +182,6 @@ def test_a_database_url_that_cannot_be_read_is_refused_without_showing_it(url):
         "postgresql://user:hunter2@127.0.0.1:1/db",
         "postgresql://user:hunter2@does-not-exist.invalid/db",
         "postgresql://user:hunter2@127.0.0.1:1/db?target_session_attrs=read-write",
-        "sqlite:////no/such/folder/at/all/file.db",
     ],
 )
 async def test_an_unreachable_database_says_what_to_check_and_shows_no_password(url):
@@ -202,9 +202,39 @@ async def test_a_wrong_password_or_database_is_an_unavailable_database(postgres_
 async def test_a_file_that_is_no_database_is_not_touched(tmp_path):
     file = tmp_path / "letter.db"
     file.write_text("Dear Sir or Madam, " * 100)
-    with pytest.raises(DatabaseUnavailable, match="not a database"):
+    with pytest.raises(DatabaseUnavailable, match=r"not a database\. Check the path"):
         await App(f"sqlite:///{file}").open()
     assert file.read_text() == "Dear Sir or Madam, " * 100
+
+
+@pytest.mark.parametrize(("path", "why"), [("nowhere/x.db", "there is no folder"), ("", "is a folder")])
+async def test_a_path_that_cannot_be_a_file_says_what_to_check(tmp_path, path, why):
+    with pytest.raises(DatabaseUnavailable, match=why) as refused:
+        await App(f"sqlite:///{tmp_path}/{path}").open()
+    assert "Check the path" in str(refused.value)
+    assert "host" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+    assert not tmp_path.with_name(f"{tmp_path.name}.lock").exists()
+
+
+async def test_a_mistyped_path_makes_no_file_and_says_init(tmp_path):
+    app = App(f"sqlite:///{tmp_path}/typo.db")
+    with pytest.raises(SchemaMissing, match=f"there is no SQLite database {tmp_path}/typo.db.*matrixsched init"):
+        await app.open()
+    with pytest.raises(SchemaMissing, match="matrixsched init"), app.sync:
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x.db", "a b?c#d%20é.db"])
+async def test_init_makes_the_file_that_was_missing(tmp_path, name):
+    app = App(f"sqlite:///{tmp_path}/{quote(name)}")
+    with pytest.raises(SchemaMissing):
+        await app.open()
+    await app.init()
+    assert (tmp_path / name).exists()
+    async with app:
+        assert await app.list() == []
 
 
 async def test_a_database_without_schema_says_init(database_url):

@@ -15,11 +15,20 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
 from matrixsched.clock import Clock
-from matrixsched.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, NotOpen, OutcomeUnknown, SchemaMissing
+from matrixsched.errors import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseFileMissing,
+    DatabaseFileUnusable,
+    NotOpen,
+    OutcomeUnknown,
+    SchemaMissing,
+)
 from matrixsched.store.migrations import Migration, load_migrations, missing
 from matrixsched.store.sqlite.each import AskEach
 from matrixsched.store.sqlite.rows import in_microseconds
@@ -77,6 +86,7 @@ class Database:
         self._clock = clock
         self._connection: sqlite3.Connection | None = None
         self._lock_file: int | None = None
+        self._is_open = False
         # Siblings of a database in memory share it from several threads.
         self._mutex = threading.RLock()
 
@@ -85,19 +95,16 @@ class Database:
         return self.path or "in memory"
 
     def open(self) -> None:
+        """Connect. A file that does not exist is not made, for its name may be mistyped: only `upgrade` makes one."""
         with self._mutex, self._errors_classified():
-            if self._connection is not None:
-                return
-            try:
-                self._open_lock_file()
-                with self._queue():
-                    self._connection = self._connect()
-            except BaseException:
-                self._close_lock_file()
-                raise
+            self._check_folder()
+            if self._exists():
+                self._connect()
+            self._is_open = True
 
     def close(self) -> None:
         with self._mutex, self._errors_classified():
+            self._is_open = False
             connection, self._connection = self._connection, None
             if connection is None:
                 return
@@ -118,6 +125,8 @@ class Database:
     def upgrade(self, shard_count: int) -> list[str]:
         """Create the installation or bring it to the newest schema; the names of the migrations applied now."""
         with self._mutex, self._errors_classified():
+            if self._is_open:
+                self._connect(create=True)
             return self._write(lambda connection: self._upgrade(connection, shard_count))
 
     def _read(self, transition: Transition[T]) -> T:
@@ -195,13 +204,32 @@ class Database:
         return render("sqlite", self._installation, text)
 
     def _connected(self) -> sqlite3.Connection:
-        if self._connection is None:
+        if not self._is_open:
             raise NotOpen("the store is not open")
+        if self._connection is None and not self._exists():
+            raise DatabaseFileMissing(self._installation, os.path.abspath(self.name))
+        return self._connect()
+
+    def _exists(self) -> bool:
+        return self.path is None or os.path.exists(self.path)
+
+    def _connect(self, *, create: bool = False) -> sqlite3.Connection:
+        """The connection, made if there is none yet."""
+        if self._connection is None:
+            try:
+                self._open_lock_file()
+                with self._queue():
+                    self._connection = self._new_connection(create=create)
+            except BaseException:
+                self._close_lock_file()
+                raise
         return self._connection
 
-    def _connect(self) -> sqlite3.Connection:
+    def _new_connection(self, *, create: bool) -> sqlite3.Connection:
+        mode = "rwc" if create else "rw"
         connection = sqlite3.connect(
-            self.path or ":memory:",
+            ":memory:" if self.path is None else f"{Path(self.path).absolute().as_uri()}?mode={mode}",
+            uri=True,
             timeout=_BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,
@@ -219,19 +247,25 @@ class Database:
             connection.execute(f"pragma {pragma}").fetchall()
         mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
         if mode != "wal" and self.path is not None:
-            raise DatabaseUnavailable(f"SQLite database {self.name} cannot be switched to a write-ahead log ({mode})")
+            raise DatabaseFileUnusable(f"SQLite database {self.name} cannot be switched to a write-ahead log ({mode})")
 
-    def _open_lock_file(self) -> None:
+    def _check_folder(self) -> None:
         if self.path is None:
             return
         folder = os.path.dirname(os.path.abspath(self.path))
         if not os.path.isdir(folder):
-            raise DatabaseUnavailable(f"SQLite database {self.name}: there is no folder {folder}")
+            raise DatabaseFileUnusable(f"SQLite database {self.name}: there is no folder {folder}")
+        if os.path.isdir(self.path):
+            raise DatabaseFileUnusable(f"SQLite database {self.name} is a folder")
+
+    def _open_lock_file(self) -> None:
+        if self.path is None:
+            return
         try:
             # Reading is enough for flock, also where another user created the file.
             self._lock_file = os.open(f"{self.path}.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise DatabaseUnavailable(f"SQLite database {self.name}: its lock file: {error.strerror}") from error
+            raise DatabaseFileUnusable(f"SQLite database {self.name}: its lock file: {error.strerror}") from error
 
     def _close_lock_file(self) -> None:
         if self._lock_file is not None:
@@ -266,7 +300,7 @@ class Database:
         if code in _BUSY:
             return DatabaseBusy(text)
         if code in _UNAVAILABLE:
-            return DatabaseUnavailable(text)
+            return DatabaseFileUnusable(text)
         if str(error).startswith("no such table: matrixsched_"):
             return SchemaMissing(self._installation)
         return DatabaseError(text) if code is not None else None
