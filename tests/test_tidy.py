@@ -39,7 +39,6 @@ ALLOWED = {
     ("ops/demo.py", "time"): "shows real processes in real time; nothing of it is simulated",
     ("ops/demo.py", "uuid.uuid4"): "keeps the actions of one demonstration apart from those of another",
     ("ops/evidence.py", "time"): "notes when handlers of the demonstration really began",
-    ("ops/supervisor.py", "time"): "looks after real processes; its own tests give it another clock",
 }
 
 

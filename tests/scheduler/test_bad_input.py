@@ -195,7 +195,7 @@ async def test_an_unreachable_database_says_what_to_check_and_shows_no_password(
 
 async def test_a_wrong_password_or_database_is_an_unavailable_database(postgres_dsn):
     app = App(postgres_dsn.rpartition("/")[0] + "/nowhere")
-    with pytest.raises(DatabaseUnavailable, match="InvalidCatalogName"):
+    with pytest.raises(DatabaseUnavailable, match="there is no such database"):
         await app.open()
 
 

@@ -23,6 +23,7 @@ from matrixsched.errors import (
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_shard_count
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
+from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
 from matrixsched.store.statements import Dialect, namespace
 from matrixsched.store.transition import Ask, Row, Transition
@@ -129,7 +130,7 @@ class PostgresStore:
                 return await self._converse(transition)
             except _CONFLICT as error:
                 if conflicts == CONFLICTS_MAX:
-                    raise DatabaseBusy(f"{transition.name} lost {conflicts} times: {_reason(error)}") from None
+                    raise DatabaseBusy(f"{transition.name} lost {conflicts} times: {reason(error)}") from None
                 await self._clock.sleep(backoff_s(conflicts, first=0.01, most=0.5, spread=self._chance.random()))
         raise AssertionError("unreachable")
 
@@ -181,7 +182,7 @@ class PostgresStore:
             return error
         if isinstance(error, ValueError | asyncpg.ClientConfigurationError) and not isinstance(error, OSError):
             return BadDatabaseUrl("asyncpg cannot read it")
-        return DatabaseUnavailable(f"cannot connect to {self.description}: {_reason(error)}")
+        return DatabaseUnavailable(f"cannot connect to {self.description}: {reason(error)}")
 
     def _failed(self, name: str, error: Exception) -> Exception:
         """Which of the three classes an error belongs to: not done, done, unknown."""
@@ -192,11 +193,11 @@ class PostgresStore:
         if isinstance(error, asyncpg.LockNotAvailableError):
             return DatabaseBusy(f"{name}: a row is locked by another transaction")
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError | asyncpg.InsufficientResourcesError):
-            return DatabaseUnavailable(f"{name} was refused by {self.description}: {_reason(error)}")
+            return DatabaseUnavailable(f"{name} was refused by {self.description}: {reason(error)}")
         if isinstance(error, _UNKNOWN):
-            return OutcomeUnknown(f"{name}: the connection to {self.description} broke ({_reason(error)})")
+            return OutcomeUnknown(f"{name}: the connection to {self.description} broke ({reason(error)})")
         if isinstance(error, asyncpg.PostgresError):
-            return DatabaseError(f"{name} failed: {_reason(error)}")
+            return DatabaseError(f"{name} failed: {reason(error)}")
         return error
 
     async def upgrade(self, shard_count: int) -> list[str]:
@@ -207,7 +208,7 @@ class PostgresStore:
             except _INIT_RACES as error:
                 # Others create the same objects at this moment; "if not exists" does not help against that.
                 if races == 19:
-                    raise DatabaseBusy(f"upgrade: {_reason(error)}") from None
+                    raise DatabaseBusy(f"upgrade: {reason(error)}") from None
                 await self._clock.sleep(backoff_s(races, first=0.02, most=0.5, spread=self._chance.random()))
         raise AssertionError("unreachable")
 
@@ -301,13 +302,3 @@ async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:
         statement.positional, *[ask.parameters[name] for name in statement.parameters]
     )
     return rows
-
-
-def _reason(error: BaseException) -> str:
-    """What may be said of a database's error: its kind and code, never its text, which can hold values."""
-    code = getattr(error, "sqlstate", None)
-    if code:
-        return f"{type(error).__name__} {code}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return type(error).__name__
