@@ -54,6 +54,9 @@ class Handler(Generic[P, R]):
             raise InvalidPayload(self.name, _faults(error)) from None
         except _UNWRITABLE as error:
             raise InvalidPayload(self.name, f"cannot be written as JSON ({type(error).__name__})") from None
+        except Exception as error:
+            # A validator or a serializer of the model may raise anything; its message may hold the value.
+            raise InvalidPayload(self.name, f"its model raised {type(error).__name__}") from None
 
     def decode(self, payload: bytes) -> object:
         """The payload as the handler takes it; InvalidPayload if the stored bytes do not fit its model."""
@@ -63,6 +66,8 @@ class Handler(Generic[P, R]):
             return self.adapter.validate_json(payload)
         except ValidationError as error:
             raise InvalidPayload(self.name, _faults(error)) from None
+        except Exception as error:
+            raise InvalidPayload(self.name, f"its model raised {type(error).__name__}") from None
 
     def arguments(self, payload: object, context: Context) -> list[object]:
         arguments: list[object] = [payload] if self.takes_payload else []
@@ -92,11 +97,16 @@ def encode_unregistered(name: str, payload: object) -> bytes:
         return _as_json(TypeAdapter(model), payload)
     except _UNWRITABLE as error:
         raise InvalidPayload(name, f"cannot be written as JSON ({type(error).__name__})") from None
+    except Exception as error:
+        raise InvalidPayload(name, f"its model raised {type(error).__name__}") from None
 
 
 def _faults(error: ValidationError) -> str:
     """Where and what, never the value itself."""
-    faults = error.errors(include_input=False, include_url=False, include_context=False)
+    try:
+        faults = error.errors(include_input=False, include_url=False, include_context=False)
+    except Exception as unspeakable:  # a validator's own error that cannot be put in words
+        return f"its model raised what cannot be shown ({type(unspeakable).__name__})"
     shown = [f"{'.'.join(str(part) for part in fault['loc']) or 'payload'}: {fault['msg']}" for fault in faults[:5]]
     more = [f"and {len(faults) - 5} more"] if len(faults) > 5 else []
     return "; ".join(shown + more)
@@ -125,6 +135,11 @@ class Handlers:
         check_name("handler name", name)
         if name in self._by_name:
             raise BadInput(f"a handler named {name!r} is registered already")
+        if retry is not None and not isinstance(retry, Retry):
+            raise BadInput(
+                f"retry of handler {name!r} must be a Retry, for example Retry(max_attempts=3), "
+                f"not {type(retry).__name__}"
+            )
         payload, takes_context = _signature(name, function)
         handler = Handler(
             name=name,

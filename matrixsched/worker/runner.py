@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
@@ -32,10 +34,11 @@ from matrixsched.rules.outcome import (
     Stopped,
     TimedOut,
     Unrunnable,
+    Verdict,
     judge,
     refusal,
 )
-from matrixsched.rules.retry import is_suspect
+from matrixsched.rules.retry import Retry, is_suspect
 from matrixsched.store.store import Store
 from matrixsched.store.values import Ended
 from matrixsched.worker.leases import Held, Leases
@@ -205,15 +208,23 @@ class Runner:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
             return
+        started_at = self._clock.monotonic()
+        ending: Ending | None
+        try:
+            ending = await self._ending(held, started_at)
+        except Exception as error:
+            # Whatever we did not think of concerns this attempt alone: its neighbours run, and the worker lives.
+            ending = Failed(_describe(error))
+        if ending is not None:
+            self._end(held, ending, started_at)
+
+    async def _ending(self, held: Held, started_at: float) -> Ending | None:
         attempt = held.attempt
         handler = self._handlers.named(attempt.handler)
-        retry = attempt.terms.retry or handler.retry
-        started_at = self._clock.monotonic()
-        ending = refusal(attempt, retry, self._database_now(held))
-        if ending is None:
-            ending = await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
-        if ending is not None:
-            self._end(held, handler, ending, started_at)
+        refused = refusal(attempt, attempt.terms.retry or handler.retry, self._database_now(held))
+        if refused is not None:
+            return refused
+        return await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
 
     def _database_now(self, held: Held) -> datetime:
         """The database's time, as far as can be told without asking it."""
@@ -244,6 +255,10 @@ class Runner:
         try:
             with run.scope:
                 ending = await self._called(run, payload, context)
+        except RuntimeError:
+            # Only leaving the scope raises that: the handler entered one inside of it and never left.
+            _leave(run.scope)
+            ending = Failed("the handler left a cancel scope or a task group open") if run.cause is None else None
         finally:
             del self._running[run]
             if not self._running:
@@ -260,13 +275,13 @@ class Runner:
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
             returned = await self._invoke(run, payload, context)
+            return returned if isinstance(returned, Done | RetryAt | Cancel) else Done()
         except BaseException as error:
             # A handler may raise anything, SystemExit and cancellations of its own included. Only when it was us, or
             # whoever runs us, that cancelled may the cancellation go on.
             if isinstance(error, anyio.get_cancelled_exc_class()) and _is_cancelled(run):
                 raise
             return Failed(_describe(error))
-        return returned if isinstance(returned, Done | RetryAt | Cancel) else Done()
 
     async def _invoke(self, run: Run, payload: object, context: Context) -> object:
         async def innermost() -> object:
@@ -304,10 +319,13 @@ class Runner:
                 self._tell_leak(run)
             raise
 
-    def _end(self, held: Held, handler: Handler[..., Any], ending: Ending, started_at: float) -> None:
+    def _end(self, held: Held, ending: Ending, started_at: float) -> None:
         attempt = held.attempt
         now = self._database_now(held)
-        verdict = judge(attempt, ending, attempt.terms.retry or handler.retry, now, self._chance.random())
+        verdict = self._verdict(attempt, ending, now)
+        if verdict is None:
+            self._forget(held)  # the row comes due by itself, as interrupted
+            return
         self._ended_count += 1
         self._suspects -= is_suspect(attempt.interruptions)
         self._recorder.put(Ended(attempt.claim, verdict))
@@ -327,6 +345,19 @@ class Runner:
                     verdict.next_at,
                 )
             )
+
+    def _verdict(self, attempt: Attempt, ending: Ending, now: datetime) -> Verdict | None:
+        """What to record; what cannot be judged has failed; None when not even that can be said."""
+        spread = self._chance.random()
+        handler = self._handlers.find(attempt.handler)
+        retry = attempt.terms.retry or (handler.retry if handler else Retry())
+        try:
+            return judge(attempt, ending, retry, now, spread)
+        except Exception as error:
+            try:
+                return judge(attempt, Failed(_describe(error)), retry, now, spread)
+            except Exception:
+                return None
 
     def _forget(self, held: Held) -> None:
         self._suspects -= is_suspect(held.attempt.interruptions)
@@ -357,7 +388,7 @@ class Runner:
             run.leaked = True
             self._leak(+1)
             self._tell_leak(run)
-            self._end(run.held, run.handler, TimedOut(run.timeout), run.started_at)
+            self._end(run.held, TimedOut(run.timeout), run.started_at)
 
     def _leak(self, count: int) -> None:
         with self._leaking:
@@ -437,8 +468,31 @@ def _is_cancelled(run: Run) -> bool:
     return run.scope.cancel_called or anyio.current_effective_deadline() == float("-inf")
 
 
+def _leave(scope: anyio.CancelScope) -> None:
+    """Leave a scope together with those inside of it that were never left.
+
+    Otherwise the task would stay in them: their deadlines would cancel whatever is run in its slot later. anyio does
+    not tell which they are, so this looks where it keeps them.
+    """
+    for inner in list(getattr(scope, "_child_scopes", ())):
+        if getattr(inner, "_host_task", None) is asyncio.current_task():
+            _leave(inner)
+    with suppress(RuntimeError):
+        scope.__exit__(None, None, None)
+
+
 def _describe(error: BaseException) -> str:
-    """What is stored of an error: its kind and message, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = [f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)]
-    return f"{type(error).__name__}: {error} [in {' < '.join(places)}]"
+    """What is stored of an error: its kind and message, and where it was raised. It raises nothing itself."""
+    try:
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        places = [f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)]
+        return f"{type(error).__name__}: {_message(error)} [in {' < '.join(places)}]"
+    except Exception:
+        return f"{type(error).__name__}, of which no more can be told"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as another:  # an error is text of somebody else's making, too
+        return f"(its message cannot be shown: {type(another).__name__})"
