@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -132,6 +133,8 @@ class Handlers:
     def register(
         self, name: str, function: Callable[P, R], *, retry: Retry | None, timeout: timedelta | None
     ) -> Handler[P, R]:
+        if callable(name):
+            raise BadInput('the handler has no name: use @app.action("name")')
         check_name("handler name", name)
         if name in self._by_name:
             raise BadInput(f"a handler named {name!r} is registered already")
@@ -146,8 +149,8 @@ class Handlers:
             function=function,
             takes_payload=payload is not _NOTHING,
             takes_context=takes_context,
-            is_async=inspect.iscoroutinefunction(function),
-            adapter=None if payload is _NOTHING else TypeAdapter(payload),
+            is_async=inspect.iscoroutinefunction(_code(function)),
+            adapter=None if payload is _NOTHING else _adapter(name, payload),
             retry=retry or Retry(),
             timeout=check_duration("timeout", TIMEOUT_DEFAULT if timeout is None else timeout, zero=False),
         )
@@ -172,7 +175,8 @@ class Handlers:
         elif isinstance(handler, Handler):
             name, encoded = handler.name, handler.encode(payload)
         else:
-            raise BadInput(f"handler must be a registered handler or a name, not {type(handler).__name__}")
+            kind = type(handler).__name__
+            raise BadInput(f'handler must be a registered handler (use @app.action("name")) or a name, not {kind}')
         if len(encoded) > self._payload_bytes_max:
             raise PayloadTooLarge(name, len(encoded), self._payload_bytes_max)
         return name, encoded
@@ -181,10 +185,47 @@ class Handlers:
 _NOTHING: Any = object()
 
 
+def _code(function: Callable[..., object]) -> Callable[..., object]:
+    """The function with the annotations: that inside of a partial, or the __call__ of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return type(function).__call__
+
+
+def _adapter(name: str, payload: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(payload)
+    except Exception as error:
+        shown = getattr(payload, "__name__", None) or repr(payload)
+        raise BadInput(
+            f"handler {name!r}: pydantic cannot read and write its payload's type {shown} ({type(error).__name__}); "
+            "use a pydantic model, a dataclass or plain types"
+        ) from None
+
+
 def _signature(name: str, function: Callable[..., object]) -> tuple[Any, bool]:
     """The type of the payload (or _NOTHING) and whether a Context is wanted."""
-    parameters = list(inspect.signature(function).parameters.values())
-    hints = get_type_hints(function)
+    if not callable(function):
+        raise BadInput(f"handler {name!r} must be a function, not {type(function).__name__}")
+    code = _code(function)
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise BadInput(f"handler {name!r} is a generator, which nobody would iterate: remove its yield")
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = get_type_hints(code)
+    except Exception as error:
+        raise BadInput(
+            f"handler {name!r}: an annotation cannot be read ({type(error).__name__}: {error}); import its types at "
+            "the top of the module, not under TYPE_CHECKING"
+        ) from None
+    for one in parameters:
+        if one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD):
+            raise BadInput(
+                f"handler {name!r} is called with positional arguments, but {one.name!r} is taken by keyword only: "
+                "declare it as (payload), (payload, context), (context) or nothing"
+            )
     contexts = [one for one in parameters if hints.get(one.name) is Context or one.name == "context"]
     payloads = [one for one in parameters if one not in contexts]
     if len(contexts) > 1 or len(payloads) > 1 or (contexts and parameters[-1] is not contexts[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import traceback
 from collections import deque
@@ -275,6 +276,8 @@ class Runner:
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
             returned = await self._invoke(run, payload, context)
+            if isinstance(returned, Retry):
+                return Failed("the handler returned a Retry, which is a policy: to be run again, return RetryAt(when)")
             return returned if isinstance(returned, Done | RetryAt | Cancel) else Done()
         except BaseException as error:
             # A handler may raise anything, SystemExit and cancellations of its own included. Only when it was us, or
@@ -286,9 +289,14 @@ class Runner:
     async def _invoke(self, run: Run, payload: object, context: Context) -> object:
         async def innermost() -> object:
             arguments = run.handler.arguments(payload, context)
+            returned: object
             if run.handler.is_async:
-                return await run.handler.function(*arguments)
-            return await self._in_thread(run, arguments)
+                returned = await run.handler.function(*arguments)
+            else:
+                returned = await self._in_thread(run, arguments)
+            while returned is not None and inspect.isawaitable(returned):
+                returned = await returned  # a plain function round an async one: called, but not run yet
+            return returned
 
         call: Callable[[], Awaitable[object]] = innermost
         for around in reversed(self._middlewares):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,12 +12,17 @@ from pydantic import BaseModel, field_validator
 from matrixsched import App, Cancel, Retry, RetryAt, State
 from matrixsched.clock import SeededChance
 from matrixsched.errors import BadInput, InvalidPayload
+from matrixsched.events import AttemptEnded
 from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
 
 SECOND = timedelta(seconds=1)
 ONCE = Retry(max_attempts=1)
+
+
+class Unwritable:
+    """No model, and nothing that pydantic knows."""
 
 
 class Unspeakable(Exception):
@@ -107,14 +113,16 @@ async def test_a_daemon_survives_a_poisonous_handler(database_url, poison):
 
     async with app, anyio.create_task_group() as group:
         worker = Worker(app)
+        ended = anyio.Event()
+        app.events.subscribe(AttemptEnded, lambda event: ended.set())
         group.start_soon(worker.run)
         await app.schedule(handler, id="p")
         with anyio.fail_after(20):
-            while (await app.get("p")).status.state is State.LIVE:
-                await anyio.sleep(0.01)
+            await ended.wait()
             await app.schedule(work, id="w")
             await ran.wait()
         worker.stop()
+        # The slot's task is left in no scope that the handler opened: it takes part in the stop like any other.
     assert worker.runner.running == 0
 
 
@@ -164,6 +172,93 @@ async def test_a_model_that_raises_when_written_is_refused_as_an_invalid_payload
     with pytest.raises(InvalidPayload, match="its model raised KeyError") as refused:
         await app.schedule(mute, {"key": "secret"}, id="m")
     assert "secret" not in str(refused.value)
+
+
+async def test_a_handler_that_returns_an_awaitable_is_awaited_not_taken_for_done(app):
+    ran: list[str] = []
+
+    async def work(name: str) -> object:
+        ran.append(name)
+        return Cancel("really run")
+
+    class Service:
+        async def __call__(self, payload: str) -> object:
+            return await work(payload)
+
+    class Plain:
+        def __call__(self, payload: str) -> object:
+            return work(payload)
+
+    async def again(payload: str) -> object:
+        return work(payload)
+
+    handlers = {
+        "lambda": lambda payload: work(payload),
+        "async callable": Service(),
+        "plain callable": Plain(),
+        "partial": partial(work),
+        "async round async": again,
+    }
+    for name, function in handlers.items():
+        await app.schedule(app.action(name)(function), name, id=name)
+    assert await Worker(app).run_due() == len(handlers)
+    assert sorted(ran) == sorted(handlers)
+    for name in handlers:
+        assert (await app.get(name)).status.state is State.CANCELLED, name
+
+
+async def test_a_returned_retry_policy_is_a_slip_and_fails_the_attempt(app):
+    @app.action("slip", retry=ONCE)
+    async def slip() -> Retry:
+        return Retry()
+
+    await app.schedule(slip, id="s")
+    assert await Worker(app).run_due() == 1
+    status = (await app.get("s")).status
+    assert status.state is State.FAILED
+    assert status.last_error == "the handler returned a Retry, which is a policy: to be run again, return RetryAt(when)"
+
+
+async def nowhere(payload: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+async def schemaless(payload: Unwritable) -> None: ...
+
+
+async def keyword_only(*, payload: int) -> None: ...
+
+
+async def keywords(**payload: int) -> None: ...
+
+
+async def generator(payload: int):
+    yield
+
+
+def plain_generator(payload: int):
+    yield
+
+
+MISTAKES: dict[Callable[..., Any], str] = {
+    nowhere: "handler 'x': an annotation cannot be read (NameError: name 'Nowhere' is not defined)",
+    schemaless: "handler 'x': pydantic cannot read and write its payload's type Unwritable",
+    keyword_only: "handler 'x' is called with positional arguments, but 'payload' is taken by keyword only",
+    keywords: "handler 'x' is called with positional arguments, but 'payload' is taken by keyword only",
+    generator: "handler 'x' is a generator",
+    plain_generator: "handler 'x' is a generator",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_a_mistaken_handler_is_refused_at_registration_in_words(mistake):
+    with pytest.raises(BadInput) as refused:
+        App("sqlite://").action("x")(mistake)
+    assert str(refused.value).startswith(MISTAKES[mistake])
+
+
+def test_a_handler_registered_without_a_name_is_told_how():
+    with pytest.raises(BadInput, match=r'use @app\.action\("name"\)'):
+        App("sqlite://").action(unspeakable)(unspeakable)  # type: ignore[arg-type]
 
 
 async def test_a_retry_that_is_none_is_refused_at_registration(app):
