@@ -50,7 +50,8 @@ class Handler(Generic[P, R]):
                 raise InvalidPayload(self.name, "the handler takes none")
             return NO_PAYLOAD
         try:
-            return _as_json(self.adapter, self.adapter.validate_python(payload, strict=True))
+            value = self.adapter.validate_python(payload, strict=True)
+            encoded = _as_json(self.adapter, value)
         except ValidationError as error:
             raise InvalidPayload(self.name, _faults(error)) from None
         except _UNWRITABLE as error:
@@ -58,6 +59,18 @@ class Handler(Generic[P, R]):
         except Exception as error:
             # A validator or a serializer of the model may raise anything; its message may hold the value.
             raise InvalidPayload(self.name, f"its model raised {type(error).__name__}") from None
+        self._check_return(encoded, value)
+        return encoded
+
+    def _check_return(self, encoded: bytes, value: object) -> None:
+        """Refuse what would reach the handler as something else, or could not be read at all."""
+        try:
+            decoded = self.decode(encoded)
+        except InvalidPayload as error:
+            raise InvalidPayload(self.name, f"would not come back as it was: {error.why}") from None
+        if not _is_same(self.adapter, decoded, value):
+            why = "its type does not say all that is in it, or hides some of it when written"
+            raise InvalidPayload(self.name, f"would not come back as it was: {why}")
 
     def decode(self, payload: bytes) -> object:
         """The payload as the handler takes it; InvalidPayload if the stored bytes do not fit its model."""
@@ -81,12 +94,27 @@ _UNWRITABLE = (PydanticSerializationError, ValueError, TypeError, RecursionError
 
 
 def _as_json(adapter: TypeAdapter[Any], payload: object) -> bytes:
-    plain = adapter.dump_python(payload, mode="json")
+    plain = adapter.dump_python(payload, mode="json", by_alias=True, round_trip=True)
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     if "null" in text:
         # Where a type says no more than Any, pydantic turns NaN into null without a word; asked this way it does not.
         json.dumps(to_jsonable_python(payload, inf_nan_mode="constants"), allow_nan=False)
     return text.encode()
+
+
+def _is_same(adapter: TypeAdapter[Any] | None, one: object, other: object) -> bool:
+    try:
+        if one == other:
+            return True
+    except Exception:
+        pass  # not comparable, like what knows only its own identity
+    if adapter is None or type(one) is not type(other):
+        return False
+    try:
+        # Not as JSON: two secrets look alike there.
+        return bool(adapter.dump_python(one) == adapter.dump_python(other))
+    except Exception:
+        return False
 
 
 def encode_unregistered(name: str, payload: object) -> bytes:
