@@ -65,7 +65,19 @@ class Cause(Enum):
 class Run:
     """A handler under way."""
 
-    __slots__ = ("cause", "deadline", "handler", "held", "leaked", "scope", "started_at", "timeout")
+    __slots__ = (
+        "abandoned",
+        "cause",
+        "deadline",
+        "given_up",
+        "handler",
+        "held",
+        "in_thread",
+        "leaked",
+        "scope",
+        "started_at",
+        "timeout",
+    )
 
     def __init__(self, held: Held, handler: Handler[..., Any], timeout: timedelta, started_at: float) -> None:
         self.held = held
@@ -76,11 +88,12 @@ class Run:
         self.scope = anyio.CancelScope()
         self.cause: Cause | None = None
         self.leaked = False
-
-    def cancel(self, cause: Cause) -> None:
-        if self.cause is None:
-            self.cause = cause
-            self.scope.cancel()
+        self.in_thread = False
+        """The handler is a plain function, and its thread has begun and not ended."""
+        self.given_up = False
+        """Cancelled for good: a thread that has not begun must not begin any more."""
+        self.abandoned = False
+        """Nobody waits any longer for its thread, which goes on."""
 
 
 class Runner:
@@ -267,9 +280,10 @@ class Runner:
         if run.leaked:
             self._leak(-1)
             return None  # judged when it leaked
-        if ending is None:
+        if ending is None and not run.abandoned:
             ending = _ending_of(run)
         if ending is None:
+            # Lost, or its thread still runs: nothing is recorded, and nobody gets the row before its lease ends.
             self._forget(held)
         return ending
 
@@ -304,28 +318,33 @@ class Runner:
         return await call()
 
     async def _in_thread(self, run: Run, arguments: list[object]) -> object:
-        """A thread cannot be cancelled: if it outlives its limit, its slot is leaked until it ends."""
-        ended = abandoned = False
+        """A thread cannot be cancelled: if it outlives its limit and grace, its slot is leaked until it ends."""
 
         def work() -> object:
-            nonlocal ended
+            with self._leaking:
+                if run.given_up:
+                    return None  # cancelled before it began
+                run.in_thread = True
             try:
                 return run.handler.function(*arguments)
             finally:
                 with self._leaking:
-                    ended = True
-                    if abandoned:
-                        self._leaked -= 1
+                    run.in_thread = False
+                    self._leaked -= run.abandoned
 
         try:
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+            returned = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
         except BaseException:
             with self._leaking:
-                abandoned = not ended
-                self._leaked += abandoned
-            if abandoned:
+                run.given_up = True
+                run.abandoned = run.in_thread
+                self._leaked += run.abandoned
+            if run.abandoned and not run.leaked:
                 self._tell_leak(run)
             raise
+        if run.cause is not None:
+            run.scope.cancel()  # it ended in its grace: what it returned counts, but nothing more is waited for
+        return returned
 
     def _end(self, held: Held, ending: Ending, started_at: float) -> None:
         attempt = held.attempt
@@ -384,11 +403,11 @@ class Runner:
 
     def _check(self, run: Run, now: float) -> None:
         if run.held.lost or now >= run.held.trusted_until:
-            run.cancel(Cause.LOST)
+            self._cancel(run, Cause.LOST)
         if now < run.deadline:
             self._next_watch = min(self._next_watch, run.deadline)
             return
-        run.cancel(Cause.TIMEOUT)
+        self._cancel(run, Cause.TIMEOUT)
         leaks_at = run.deadline + self._policy.timeout_grace.total_seconds()
         if now < leaks_at:
             self._next_watch = min(self._next_watch, leaks_at)
@@ -397,6 +416,20 @@ class Runner:
             self._leak(+1)
             self._tell_leak(run)
             self._end(run.held, TimedOut(run.timeout), run.started_at)
+            run.scope.cancel()  # a thread is waited for until now, and no longer
+
+    def _cancel(self, run: Run, cause: Cause) -> None:
+        """Cancel the handler. A thread goes on regardless: but for a stop, its end is waited for until it leaks.
+
+        To judge it earlier would let the next attempt begin beside it, although its lease still has the grace.
+        """
+        if run.cause is not None:
+            return
+        run.cause = cause
+        with self._leaking:
+            run.given_up = not run.in_thread or cause is Cause.STOP
+        if run.given_up:
+            run.scope.cancel()
 
     def _leak(self, count: int) -> None:
         with self._leaking:
@@ -432,10 +465,10 @@ class Runner:
         return await self._give_back(unstarted)
 
     def cancel_running(self) -> int:
-        """Cancel all handlers; their rows become due at once."""
+        """Cancel all handlers; their rows become due at once, those of threads that go on when their leases end."""
         runs = list(self._running)
         for run in runs:
-            run.cancel(Cause.STOP)
+            self._cancel(run, Cause.STOP)
         return len(runs)
 
     async def wait_until_finished(self) -> None:
