@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Outcome, State
 from matrixsched.rules.retry import Retry, retry_delay
 from matrixsched.rules.schedule import next_tick
@@ -32,6 +33,7 @@ class RetryAt:
             check_duration("RetryAt.when", self.when)
         else:
             check_time("RetryAt.when", self.when)
+        _check_reason("RetryAt.reason", self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ class Cancel:
     """The action has become pointless: end it, and its repetition."""
 
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        _check_reason("Cancel.reason", self.reason)
+
+
+def _check_reason(what: str, reason: object) -> None:
+    if not isinstance(reason, str):
+        raise BadInput(f"{what} must be a string, not {type(reason).__name__}")
 
 
 HandlerOutcome = Done | RetryAt | Cancel

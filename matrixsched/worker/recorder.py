@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from matrixsched.clock import Clock
-from matrixsched.events import ClaimsLost, Events, OutcomesRecorded
+from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
+from matrixsched.events import ClaimsLost, Events, OutcomesRecorded, StepFailed
+from matrixsched.rules.action import Outcome, State
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.store.store import Store
 from matrixsched.store.values import Answer, Ended
 from matrixsched.worker.leases import Leases
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
+
+REFUSED_ROUNDS_MAX = 5
+"""So often outcomes are sent again when the database refuses every one of them; then they are dropped."""
+_PASSING = (DatabaseUnavailable, DatabaseBusy, OutcomeUnknown)
 
 
 class Recorder:
@@ -26,6 +33,7 @@ class Recorder:
         self._ended: deque[Ended] = deque()
         self._busy: list[Ended] = []
         self._busy_rounds = 0
+        self._refused_rounds = 0
         self._under_way = False
         self.wakeup = Wakeup()
         self.settled = Wakeup()
@@ -46,19 +54,80 @@ class Recorder:
             return self._policy.rest_max.total_seconds()
         self._under_way = True
         try:
-            answers = await self._store.run(self._store.transitions.record(batch, history_max=self._policy.history_max))
-        except BaseException:
-            # Perhaps recorded, perhaps not: sent again it does nothing twice.
-            self._ended.extendleft(reversed(batch))
-            raise
+            await self._record(batch)
         finally:
             self._under_way = False
-        self._settle(batch, answers)
         if self._ended:
             return 0.0
         if self._busy:
             return backoff_s(self._busy_rounds, first=0.02, most=1.0, spread=0)
         return self._policy.rest_max.total_seconds()
+
+    async def _record(self, batch: list[Ended]) -> None:
+        try:
+            answers = await self._send(batch)
+        except _PASSING:
+            self._put_back(batch)
+            raise
+        except Exception as error:
+            await self._record_apart(batch, error)
+        except BaseException:
+            self._put_back(batch)
+            raise
+        else:
+            self._refused_rounds = 0
+            self._settle(batch, answers)
+
+    async def _record_apart(self, batch: list[Ended], error: Exception) -> None:
+        """The database refused the batch for good: find what it refuses, and let that keep nobody else."""
+        left = deque(batch)
+        refused: list[Ended] = []
+        try:
+            while left:
+                if not await self._record_one(left[0]):
+                    refused.append(left[0])
+                left.popleft()
+        except BaseException:
+            self._put_back([*refused, *left])
+            raise
+        self._refused_rounds = self._refused_rounds + 1 if len(refused) == len(batch) else 0
+        if not refused:
+            return
+        if 0 < self._refused_rounds < REFUSED_ROUNDS_MAX:
+            # Nothing at all was taken: that may as well be the database's fault as theirs.
+            self._put_back(refused)
+            raise error
+        self._drop(refused, error)
+
+    async def _record_one(self, ended: Ended) -> bool:
+        """Whether it was stored: as it is, or else as a failure whose text any database takes."""
+        for one in (ended, _unstorable(ended)):
+            try:
+                answers = await self._send([one])
+            except _PASSING:
+                raise
+            except Exception:
+                continue
+            self._settle([one], answers, more_busy=True)
+            return True
+        return False
+
+    async def _send(self, batch: list[Ended]) -> Mapping[UUID, Answer]:
+        return await self._store.run(self._store.transitions.record(batch, history_max=self._policy.history_max))
+
+    def _put_back(self, batch: list[Ended]) -> None:
+        """Perhaps recorded, perhaps not: sent again it does nothing twice."""
+        self._ended.extendleft(reversed(batch))
+
+    def _drop(self, refused: list[Ended], error: Exception) -> None:
+        """Their rows come due by themselves when their leases end, as interrupted."""
+        for ended in refused:
+            self._leases.drop(ended.claim)
+        self._refused_rounds = 0
+        what = f"{len(refused)} outcomes could not be stored and were dropped: {type(error).__name__}"
+        self._events.emit(StepFailed("record", what, 1, 0.0))
+        self._events.emit(ClaimsLost(len(refused)))
+        self.settled.set()
 
     def _take(self) -> list[Ended]:
         """What goes next. Not what our own later claim took the place of: that is lost, and answers go by guid."""
@@ -74,7 +143,7 @@ class Recorder:
             self._events.emit(ClaimsLost(taken - len(batch)))
         return batch
 
-    def _settle(self, batch: list[Ended], answers: Mapping[UUID, Answer]) -> None:
+    def _settle(self, batch: list[Ended], answers: Mapping[UUID, Answer], *, more_busy: bool = False) -> None:
         counts: Counter[Answer] = Counter()
         for ended in batch:
             answer = answers[ended.claim.guid]
@@ -83,7 +152,8 @@ class Recorder:
                 self._busy.append(ended)
             else:
                 self._leases.drop(ended.claim)
-        self._busy_rounds = self._busy_rounds + 1 if self._busy else 0
+        if not more_busy:
+            self._busy_rounds = self._busy_rounds + 1 if self._busy else 0
         self._events.emit(
             OutcomesRecorded(
                 counts[Answer.RECORDED], counts[Answer.SUPERSEDED], counts[Answer.LOST], counts[Answer.BUSY]
@@ -92,3 +162,11 @@ class Recorder:
         if counts[Answer.LOST]:
             self._events.emit(ClaimsLost(counts[Answer.LOST]))
         self.settled.set()
+
+
+def _unstorable(ended: Ended) -> Ended:
+    """The same attempt as a failure, in words that any database takes."""
+    verdict = ended.verdict
+    state = verdict.state if verdict.state is State.LIVE else State.FAILED
+    error = f"its outcome could not be stored: it was {verdict.outcome.value}"
+    return Ended(ended.claim, replace(verdict, outcome=Outcome.FAILED, state=state, error=error))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from functools import partial
@@ -32,10 +35,11 @@ from matrixsched.rules.outcome import (
     Stopped,
     TimedOut,
     Unrunnable,
+    Verdict,
     judge,
     refusal,
 )
-from matrixsched.rules.retry import is_suspect
+from matrixsched.rules.retry import Retry, is_suspect
 from matrixsched.store.store import Store
 from matrixsched.store.values import Ended
 from matrixsched.worker.leases import Held, Leases
@@ -61,7 +65,19 @@ class Cause(Enum):
 class Run:
     """A handler under way."""
 
-    __slots__ = ("cause", "deadline", "handler", "held", "leaked", "scope", "started_at", "timeout")
+    __slots__ = (
+        "abandoned",
+        "cause",
+        "deadline",
+        "given_up",
+        "handler",
+        "held",
+        "in_thread",
+        "leaked",
+        "scope",
+        "started_at",
+        "timeout",
+    )
 
     def __init__(self, held: Held, handler: Handler[..., Any], timeout: timedelta, started_at: float) -> None:
         self.held = held
@@ -72,11 +88,12 @@ class Run:
         self.scope = anyio.CancelScope()
         self.cause: Cause | None = None
         self.leaked = False
-
-    def cancel(self, cause: Cause) -> None:
-        if self.cause is None:
-            self.cause = cause
-            self.scope.cancel()
+        self.in_thread = False
+        """The handler is a plain function, and its thread has begun and not ended."""
+        self.given_up = False
+        """Cancelled for good: a thread that has not begun must not begin any more."""
+        self.abandoned = False
+        """Nobody waits any longer for its thread, which goes on."""
 
 
 class Runner:
@@ -205,15 +222,23 @@ class Runner:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
             return
+        started_at = self._clock.monotonic()
+        ending: Ending | None
+        try:
+            ending = await self._ending(held, started_at)
+        except Exception as error:
+            # Whatever we did not think of concerns this attempt alone: its neighbours run, and the worker lives.
+            ending = Failed(_describe(error))
+        if ending is not None:
+            self._end(held, ending, started_at)
+
+    async def _ending(self, held: Held, started_at: float) -> Ending | None:
         attempt = held.attempt
         handler = self._handlers.named(attempt.handler)
-        retry = attempt.terms.retry or handler.retry
-        started_at = self._clock.monotonic()
-        ending = refusal(attempt, retry, self._database_now(held))
-        if ending is None:
-            ending = await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
-        if ending is not None:
-            self._end(held, handler, ending, started_at)
+        refused = refusal(attempt, attempt.terms.retry or handler.retry, self._database_now(held))
+        if refused is not None:
+            return refused
+        return await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
 
     def _database_now(self, held: Held) -> datetime:
         """The database's time, as far as can be told without asking it."""
@@ -244,6 +269,10 @@ class Runner:
         try:
             with run.scope:
                 ending = await self._called(run, payload, context)
+        except RuntimeError:
+            # Only leaving the scope raises that: the handler entered one inside of it and never left.
+            _leave(run.scope)
+            ending = Failed("the handler left a cancel scope or a task group open") if run.cause is None else None
         finally:
             del self._running[run]
             if not self._running:
@@ -251,29 +280,37 @@ class Runner:
         if run.leaked:
             self._leak(-1)
             return None  # judged when it leaked
-        if ending is None:
+        if ending is None and not run.abandoned:
             ending = _ending_of(run)
         if ending is None:
+            # Lost, or its thread still runs: nothing is recorded, and nobody gets the row before its lease ends.
             self._forget(held)
         return ending
 
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
             returned = await self._invoke(run, payload, context)
+            if isinstance(returned, Retry):
+                return Failed("the handler returned a Retry, which is a policy: to be run again, return RetryAt(when)")
+            return returned if isinstance(returned, Done | RetryAt | Cancel) else Done()
         except BaseException as error:
             # A handler may raise anything, SystemExit and cancellations of its own included. Only when it was us, or
             # whoever runs us, that cancelled may the cancellation go on.
             if isinstance(error, anyio.get_cancelled_exc_class()) and _is_cancelled(run):
                 raise
             return Failed(_describe(error))
-        return returned if isinstance(returned, Done | RetryAt | Cancel) else Done()
 
     async def _invoke(self, run: Run, payload: object, context: Context) -> object:
         async def innermost() -> object:
             arguments = run.handler.arguments(payload, context)
+            returned: object
             if run.handler.is_async:
-                return await run.handler.function(*arguments)
-            return await self._in_thread(run, arguments)
+                returned = await run.handler.function(*arguments)
+            else:
+                returned = await self._in_thread(run, arguments)
+            while returned is not None and inspect.isawaitable(returned):
+                returned = await returned  # a plain function round an async one: called, but not run yet
+            return returned
 
         call: Callable[[], Awaitable[object]] = innermost
         for around in reversed(self._middlewares):
@@ -281,33 +318,41 @@ class Runner:
         return await call()
 
     async def _in_thread(self, run: Run, arguments: list[object]) -> object:
-        """A thread cannot be cancelled: if it outlives its limit, its slot is leaked until it ends."""
-        ended = abandoned = False
+        """A thread cannot be cancelled: if it outlives its limit and grace, its slot is leaked until it ends."""
 
         def work() -> object:
-            nonlocal ended
+            with self._leaking:
+                if run.given_up:
+                    return None  # cancelled before it began
+                run.in_thread = True
             try:
                 return run.handler.function(*arguments)
             finally:
                 with self._leaking:
-                    ended = True
-                    if abandoned:
-                        self._leaked -= 1
+                    run.in_thread = False
+                    self._leaked -= run.abandoned
 
         try:
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+            returned = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
         except BaseException:
             with self._leaking:
-                abandoned = not ended
-                self._leaked += abandoned
-            if abandoned:
+                run.given_up = True
+                run.abandoned = run.in_thread
+                self._leaked += run.abandoned
+            if run.abandoned and not run.leaked:
                 self._tell_leak(run)
             raise
+        if run.cause is not None:
+            run.scope.cancel()  # it ended in its grace: what it returned counts, but nothing more is waited for
+        return returned
 
-    def _end(self, held: Held, handler: Handler[..., Any], ending: Ending, started_at: float) -> None:
+    def _end(self, held: Held, ending: Ending, started_at: float) -> None:
         attempt = held.attempt
         now = self._database_now(held)
-        verdict = judge(attempt, ending, attempt.terms.retry or handler.retry, now, self._chance.random())
+        verdict = self._verdict(attempt, ending, now)
+        if verdict is None:
+            self._forget(held)  # the row comes due by itself, as interrupted
+            return
         self._ended_count += 1
         self._suspects -= is_suspect(attempt.interruptions)
         self._recorder.put(Ended(attempt.claim, verdict))
@@ -328,6 +373,19 @@ class Runner:
                 )
             )
 
+    def _verdict(self, attempt: Attempt, ending: Ending, now: datetime) -> Verdict | None:
+        """What to record; what cannot be judged has failed; None when not even that can be said."""
+        spread = self._chance.random()
+        handler = self._handlers.find(attempt.handler)
+        retry = attempt.terms.retry or (handler.retry if handler else Retry())
+        try:
+            return judge(attempt, ending, retry, now, spread)
+        except Exception as error:
+            try:
+                return judge(attempt, Failed(_describe(error)), retry, now, spread)
+            except Exception:
+                return None
+
     def _forget(self, held: Held) -> None:
         self._suspects -= is_suspect(held.attempt.interruptions)
         self._leases.drop(held.attempt.claim)
@@ -345,11 +403,11 @@ class Runner:
 
     def _check(self, run: Run, now: float) -> None:
         if run.held.lost or now >= run.held.trusted_until:
-            run.cancel(Cause.LOST)
+            self._cancel(run, Cause.LOST)
         if now < run.deadline:
             self._next_watch = min(self._next_watch, run.deadline)
             return
-        run.cancel(Cause.TIMEOUT)
+        self._cancel(run, Cause.TIMEOUT)
         leaks_at = run.deadline + self._policy.timeout_grace.total_seconds()
         if now < leaks_at:
             self._next_watch = min(self._next_watch, leaks_at)
@@ -357,7 +415,21 @@ class Runner:
             run.leaked = True
             self._leak(+1)
             self._tell_leak(run)
-            self._end(run.held, run.handler, TimedOut(run.timeout), run.started_at)
+            self._end(run.held, TimedOut(run.timeout), run.started_at)
+            run.scope.cancel()  # a thread is waited for until now, and no longer
+
+    def _cancel(self, run: Run, cause: Cause) -> None:
+        """Cancel the handler. A thread goes on regardless: but for a stop, its end is waited for until it leaks.
+
+        To judge it earlier would let the next attempt begin beside it, although its lease still has the grace.
+        """
+        if run.cause is not None:
+            return
+        run.cause = cause
+        with self._leaking:
+            run.given_up = not run.in_thread or cause is Cause.STOP
+        if run.given_up:
+            run.scope.cancel()
 
     def _leak(self, count: int) -> None:
         with self._leaking:
@@ -393,10 +465,10 @@ class Runner:
         return await self._give_back(unstarted)
 
     def cancel_running(self) -> int:
-        """Cancel all handlers; their rows become due at once."""
+        """Cancel all handlers; their rows become due at once, those of threads that go on when their leases end."""
         runs = list(self._running)
         for run in runs:
-            run.cancel(Cause.STOP)
+            self._cancel(run, Cause.STOP)
         return len(runs)
 
     async def wait_until_finished(self) -> None:
@@ -437,8 +509,31 @@ def _is_cancelled(run: Run) -> bool:
     return run.scope.cancel_called or anyio.current_effective_deadline() == float("-inf")
 
 
+def _leave(scope: anyio.CancelScope) -> None:
+    """Leave a scope together with those inside of it that were never left.
+
+    Otherwise the task would stay in them: their deadlines would cancel whatever is run in its slot later. anyio does
+    not tell which they are, so this looks where it keeps them.
+    """
+    for inner in list(getattr(scope, "_child_scopes", ())):
+        if getattr(inner, "_host_task", None) is asyncio.current_task():
+            _leave(inner)
+    with suppress(RuntimeError):
+        scope.__exit__(None, None, None)
+
+
 def _describe(error: BaseException) -> str:
-    """What is stored of an error: its kind and message, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = [f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)]
-    return f"{type(error).__name__}: {error} [in {' < '.join(places)}]"
+    """What is stored of an error: its kind and message, and where it was raised. It raises nothing itself."""
+    try:
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        places = [f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)]
+        return f"{type(error).__name__}: {_message(error)} [in {' < '.join(places)}]"
+    except Exception:
+        return f"{type(error).__name__}, of which no more can be told"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as another:  # an error is text of somebody else's making, too
+        return f"(its message cannot be shown: {type(another).__name__})"
