@@ -33,6 +33,8 @@ class Recorder:
         self._ended: deque[Ended] = deque()
         self._busy: list[Ended] = []
         self._busy_rounds = 0
+        self.held_up = 0
+        """Outcomes that a user's transaction kept from being recorded when they were last sent."""
         self._refused_rounds = 0
         self._under_way = False
         self.wakeup = Wakeup()
@@ -131,16 +133,14 @@ class Recorder:
 
     def _take(self) -> list[Ended]:
         """What goes next. Not what our own later claim took the place of: that is lost, and answers go by guid."""
-        sent_again, self._busy = self._busy, []
-        batch = [ended for ended in sent_again if ended.claim in self._leases]
-        taken = len(sent_again)
-        while self._ended and len(batch) < self._policy.batch_max * 2:
-            ended = self._ended.popleft()
-            taken += 1
-            if ended.claim in self._leases:
-                batch.append(ended)
-        if len(batch) < taken:
-            self._events.emit(ClaimsLost(taken - len(batch)))
+        # Some of each: outcomes that a user's transaction holds up must not keep the others waiting.
+        limit = self._policy.batch_max
+        taken, self._busy = self._busy[:limit], self._busy[limit:]
+        while self._ended and len(taken) < 2 * limit:
+            taken.append(self._ended.popleft())
+        batch = [ended for ended in taken if ended.claim in self._leases]
+        if len(batch) < len(taken):
+            self._events.emit(ClaimsLost(len(taken) - len(batch)))
         return batch
 
     def _settle(self, batch: list[Ended], answers: Mapping[UUID, Answer], *, more_busy: bool = False) -> None:
@@ -152,6 +152,7 @@ class Recorder:
                 self._busy.append(ended)
             else:
                 self._leases.drop(ended.claim)
+        self.held_up = len(self._busy)
         if not more_busy:
             self._busy_rounds = self._busy_rounds + 1 if self._busy else 0
         self._events.emit(

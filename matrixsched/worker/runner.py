@@ -50,6 +50,7 @@ from matrixsched.worker.recorder import Recorder
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
 PACE_SAMPLE_S = 0.05
+HELD_UP_BATCHES_MAX = 20
 
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -144,7 +145,8 @@ class Runner:
         self._measure_pace()
         return room(
             slots=self._policy.concurrency - self._leaked,
-            held=len(self._leases),
+            # What a user's open transaction holds up must not keep others from running; there is a bound to that, too.
+            held=len(self._leases) - min(self._recorder.held_up, self._policy.batch_max * HELD_UP_BATCHES_MAX),
             ended_per_s=self._pace_per_s,
             most=self._policy.batch_max * 2,
         )

@@ -7,11 +7,11 @@ import anyio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from matrixsched import App, State
+from matrixsched import App, State, call
 from matrixsched.errors import DatabaseBusy
 from matrixsched.events import OutcomesRecorded
 from matrixsched.scheduler import SchedulerPolicy
-from matrixsched.worker import Worker
+from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -134,3 +134,23 @@ async def test_a_call_waits_a_while_for_a_transaction_that_ends(app, engine, ran
             group.start_soon(caller)
     assert (await app.get("hot")).spec.payload == b'"second"'
     assert answers[0].created is False
+
+
+async def test_many_outcomes_that_wait_for_a_transaction_leave_room_for_others(app, engine, ran):
+    await app.schedule_many(call("note", f"n{n}", id=f"n{n}") for n in range(40))
+    worker = Worker(app, WorkerPolicy(concurrency=5, batch_max=10))
+    async with engine.begin() as connection:
+        for n in range(40):
+            await app.schedule("note", "new", id=f"n{n}", connection=connection)
+        await app.schedule("note", "innocent", id="innocent", delay=timedelta(seconds=1))
+        for _ in range(60):
+            await worker.intake.step()
+            while worker.runner.has_waiting:
+                await worker.runner.run_next()
+            await worker.recorder.step()
+        assert worker.recorder.held_up == 40
+        app.clock.advance(timedelta(seconds=1))
+        await worker.intake.step()
+        while worker.runner.has_waiting:
+            await worker.runner.run_next()
+        assert "innocent" in ran
