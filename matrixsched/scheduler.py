@@ -63,6 +63,21 @@ class SchedulerPolicy:
     batch_max: int = BATCH_MAX
 
 
+@dataclass(frozen=True, slots=True)
+class Operation(Transition[T]):
+    """A transition that can be told how long to wait for a lock; begun without, as in a caller's transaction, it waits
+    as long as the transaction it is part of."""
+
+    waiting: Callable[[timedelta | None], Conversation[T]]
+
+    def patient(self, lock_timeout: timedelta) -> Transition[T]:
+        return Transition(self.name, lambda: self.waiting(lock_timeout))
+
+
+def _operation(name: str, waiting: Callable[[timedelta | None], Conversation[T]]) -> Operation[T]:
+    return Operation(name, lambda: waiting(None), waiting)
+
+
 class Scheduler:
     def __init__(
         self,
@@ -86,7 +101,8 @@ class Scheduler:
         self._coalescer: Coalescer[NewAction, Written | Action] = Coalescer(
             self._send_together, batch_max=policy.batch_max
         )
-        self._patient = anyio.Semaphore(2)
+        # Together they leave connections for everybody else, however many calls wait for somebody's lock.
+        self._quick, self._patient = anyio.Semaphore(2), anyio.Semaphore(2)
         self._told_at = float("-inf")
         self._owes_telling = False
 
@@ -128,6 +144,7 @@ class Scheduler:
         return ScheduledMany(total, created, changed - created, total - changed)
 
     async def change(self, operation: Transition[Scheduled], connection: AsyncCaller | None) -> Scheduled:
+        assert isinstance(operation, Operation)
         return await self._perform(operation, connection)
 
     async def read(self, operation: Transition[T], connection: AsyncCaller | None) -> T:
@@ -137,13 +154,13 @@ class Scheduler:
 
     # The operations as conversations; also for callers' synchronous transactions.
 
-    def scheduling(self, calls: Sequence[Call], exists: Exists) -> Transition[list[Scheduled]]:
+    def scheduling(self, calls: Sequence[Call], exists: Exists) -> Operation[list[Scheduled]]:
         """Schedule calls of different ids in one transaction."""
         _check_exists(exists)
         own_guid = self._chance.guid()
         guids = [self._chance.guid() for _ in calls]
 
-        def conversation() -> Conversation[list[Scheduled]]:
+        def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled]]:
             batch: list[NewAction] = []
             for call, guid in zip(calls, guids, strict=True):
                 batch.append((yield from self._prepared(call, guid)))
@@ -151,22 +168,24 @@ class Scheduler:
                 batch,
                 own_guid,
                 replaces=exists == "replace",
-                lock_timeout=None,
+                lock_timeout=lock_timeout,
                 tell=self._policy.tell_in_callers_transaction,
             )
             return [_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
 
-        return Transition("schedule", conversation)
+        return _operation("schedule", conversation)
 
-    def replacing(self, call: Call, expected_guid: UUID) -> Transition[Scheduled]:
+    def replacing(self, call: Call, expected_guid: UUID) -> Operation[Scheduled]:
         """Replace an action only if it is still at the guid the caller read."""
         if call.id is None:
             raise BadInput("expected_guid goes with the id of an action")
         guid, own_guid = self._chance.guid(), self._chance.guid()
 
-        def conversation() -> Conversation[Scheduled]:
+        def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             new = yield from self._prepared(call, guid)
-            written = yield from self._do.replace_expected(new, own_guid, expected_guid, tell=True).begin()
+            written = yield from self._do.replace_expected(
+                new, own_guid, expected_guid, lock_timeout=lock_timeout, tell=True
+            ).begin()
             if written is not None:
                 return _changed(written)
             found = yield from self._found(new.id)
@@ -174,7 +193,7 @@ class Scheduler:
                 raise GuidMismatch(new.id, expected_guid, found.meta.guid)
             return _unchanged(found, changed=True)
 
-        return Transition("replace", conversation)
+        return _operation("replace", conversation)
 
     def rescheduling(
         self,
@@ -185,14 +204,16 @@ class Scheduler:
         revive: bool = False,
         expected_guid: UUID | None = None,
         request_id: str | None = None,
-    ) -> Transition[Scheduled]:
+    ) -> Operation[Scheduled]:
         """Move the next run of an action; with `revive` also of a finished one."""
         timing = check_timing(at, delay)
         change = self._change(action_id, timing, expected_guid, request_id)
 
-        def conversation() -> Conversation[Scheduled]:
+        def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
-            written = yield from self._do.reschedule(located, revive=revive, tell=True).begin()
+            written = yield from self._do.reschedule(
+                located, revive=revive, lock_timeout=lock_timeout, tell=True
+            ).begin()
             if written is not None:
                 return _changed(written)
             found = yield from self._found(action_id)
@@ -202,22 +223,22 @@ class Scheduler:
                 raise ActionFinished(action_id, found.status.state)
             return _unchanged(found)
 
-        return Transition("reschedule", conversation)
+        return _operation("reschedule", conversation)
 
     def cancelling(
         self, action_id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
-    ) -> Transition[Scheduled]:
+    ) -> Operation[Scheduled]:
         change = self._change(action_id, Timing(None, timedelta(0)), expected_guid, request_id)
 
-        def conversation() -> Conversation[Scheduled]:
+        def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
-            written = yield from self._do.cancel(located).begin()
+            written = yield from self._do.cancel(located, lock_timeout=lock_timeout).begin()
             if written is not None:
                 return _changed(written)
             found = yield from self._found(action_id)
             return self._known_outcome(found, change) or _unchanged(found)
 
-        return Transition("cancel", conversation)
+        return _operation("cancel", conversation)
 
     def finding(self, action_id: str) -> Transition[Action]:
         check_name("id", action_id)
@@ -330,10 +351,17 @@ class Scheduler:
 
     # Carrying out.
 
-    async def _perform(self, operation: Transition[T], connection: AsyncCaller | None) -> T:
+    async def _perform(self, operation: Operation[T], connection: AsyncCaller | None) -> T:
         if connection is not None:
             return await run_in(connection, self._store.dialect, operation)
-        answer = await self._until_known(operation)
+        try:
+            async with self._quick:
+                answer = await self._until_known(operation.patient(self._policy.lock_timeout))
+        except DatabaseBusy:
+            if self._store.dialect == "sqlite":
+                raise  # there is one lock for all: it has been waited for
+            async with self._patient:
+                answer = await self._until_known(operation.patient(self._policy.lock_patience))
         self._wrote()
         return answer
 

@@ -49,16 +49,24 @@ class Transitions(Protocol):
         ...
 
     def replace_expected(
-        self, new: NewAction, request_guid: UUID, expected_guid: UUID, *, tell: bool
+        self,
+        new: NewAction,
+        request_guid: UUID,
+        expected_guid: UUID,
+        *,
+        lock_timeout: timedelta | None = None,
+        tell: bool,
     ) -> Transition[Written | None]:
         """Write an action over the version that was read; None if it is another one by now (or sent before)."""
         ...
 
-    def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Transition[Written | None]:
+    def reschedule(
+        self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
+    ) -> Transition[Written | None]:
         """Move the next run; with `revive` also of a finished action."""
         ...
 
-    def cancel(self, change: Change) -> Transition[Written | None]:
+    def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Transition[Written | None]:
         """Finish a live action as cancelled."""
         ...
 

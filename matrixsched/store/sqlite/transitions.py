@@ -134,7 +134,13 @@ class SqliteTransitions:
 
     @transition
     def replace_expected(
-        self, new: NewAction, request_guid: UUID, expected_guid: UUID, *, tell: bool
+        self,
+        new: NewAction,
+        request_guid: UUID,
+        expected_guid: UUID,
+        *,
+        lock_timeout: timedelta | None = None,
+        tell: bool,
     ) -> Conversation[Written | None]:
         now = self._now()
         request = str(new.request_guid or request_guid)
@@ -150,7 +156,9 @@ class SqliteTransitions:
         return written_of(rows[0])
 
     @transition
-    def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Conversation[Written | None]:
+    def reschedule(
+        self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
+    ) -> Conversation[Written | None]:
         now = self._now()
         fresh = yield self._ask("reschedule.request", request_guid=str(change.request_guid), now=now)
         if not fresh:
@@ -168,7 +176,7 @@ class SqliteTransitions:
         return changed_of(rows[0])
 
     @transition
-    def cancel(self, change: Change) -> Conversation[Written | None]:
+    def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Conversation[Written | None]:
         now = self._now()
         fresh = yield self._ask("cancel.request", request_guid=str(change.request_guid), now=now)
         if not fresh:

@@ -1,8 +1,11 @@
 -- cancel (postgresql). Promise: a live action is finished as cancelled, once per request; its queue rows are dead from
--- here on, so none of them starts again.
-with request as (
+-- here on, so none of them starts again. Waits for other writers of the action, at most lock_timeout.
+with patience as materialized (
+    select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
+),
+request as (
     insert into matrixsched.requests (request_guid, created_at)
-    values (cast(:request_guid as uuid), {now})
+    select cast(:request_guid as uuid), {now} where (select count(*) from patience) >= 0
     on conflict do nothing
     returning request_guid
 ),

@@ -1,7 +1,11 @@
 -- replace_expected (postgresql). Promise: as schedule, but only over an action that is still at the guid the caller read.
-with request as (
+-- Waits for other writers of the action, at most lock_timeout.
+with patience as materialized (
+    select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
+),
+request as (
     insert into matrixsched.requests (request_guid, created_at)
-    values (cast(:request_guid as uuid), {now})
+    select cast(:request_guid as uuid), {now} where (select count(*) from patience) >= 0
     on conflict do nothing
     returning request_guid
 ),

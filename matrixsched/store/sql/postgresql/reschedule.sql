@@ -1,9 +1,12 @@
 -- reschedule (postgresql). Promise: a new guid and a new next time for a live action (with :revive also for a finished
 -- one), once per request; spec and counters stay. Interruptions counted in the queue row are taken over, for that row
--- is dead from here on.
-with request as (
+-- is dead from here on. Waits for other writers of the action, at most lock_timeout.
+with patience as materialized (
+    select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
+),
+request as (
     insert into matrixsched.requests (request_guid, created_at)
-    values (cast(:request_guid as uuid), {now})
+    select cast(:request_guid as uuid), {now} where (select count(*) from patience) >= 0
     on conflict do nothing
     returning request_guid
 ),

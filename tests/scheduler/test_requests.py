@@ -1,0 +1,103 @@
+"""What callers are promised about their requests: a limit to every wait, and one effect for one request."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import anyio
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from matrixsched import App, call
+from matrixsched.errors import DatabaseBusy
+from matrixsched.scheduler import SchedulerPolicy
+
+pytestmark = pytest.mark.anyio
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def engine(postgres_dsn: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(postgres_dsn.replace("postgresql", "postgresql+asyncpg"))
+    yield engine
+    await engine.dispose()
+
+
+CHANGES = {
+    "cancel": lambda app: app.cancel("hot"),
+    "reschedule": lambda app: app.reschedule("hot", delay=HOUR),
+    "run_now": lambda app: app.run_now("hot"),
+    "schedule_many": lambda app: app.schedule_many([call("note", id="cold"), call("note", id="hot")]),
+}
+
+
+# On SQLite there is one lock for all writers, and its wait has a limit of its own.
+@pytest.mark.parametrize("change", [*CHANGES, "expected_guid"])
+async def test_a_change_of_a_locked_action_ends_busy_and_holds_up_nobody(postgres_dsn, clock, engine, change):
+    policy = SchedulerPolicy(lock_timeout=timedelta(milliseconds=10), lock_patience=timedelta(milliseconds=300))
+    app = App(postgres_dsn, clock=clock, policy=policy)
+    await app.init(shards=2)
+    busy: list[str] = []
+    written_after: list[int] = []
+    async with app, engine.begin() as connection:
+        guid = (await app.schedule("note", id="hot", delay=HOUR)).guid
+        await app.schedule("note", id="hot", delay=HOUR, connection=connection)
+
+        async def waits() -> None:
+            try:
+                if change == "expected_guid":
+                    await app.schedule("note", id="hot", expected_guid=guid)
+                else:
+                    await CHANGES[change](app)
+            except DatabaseBusy as error:
+                busy.append(str(error))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as callers:
+                for _ in range(8):
+                    callers.start_soon(waits)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(10):
+                    await app.schedule("note", id="other")
+                written_after.append(len(busy))
+        assert len(busy) == 8
+        assert written_after[0] < 8, "the others waited for the locked action"
+        assert (await app.get("hot")).meta.guid == guid
+        with pytest.raises(Exception, match="cold"):
+            await app.get("cold")
+
+
+async def test_in_a_callers_transaction_the_callers_own_limit_counts(postgres_dsn, clock, engine):
+    app = App(postgres_dsn, clock=clock)
+    await app.init(shards=2)
+    async with app, engine.begin() as connection:
+        await app.schedule("note", id="n", delay=HOUR)
+        await connection.exec_driver_sql("set local lock_timeout = '7s'")
+        await app.reschedule("n", delay=HOUR, connection=connection)
+        await app.cancel("n", connection=connection)
+        assert (await connection.exec_driver_sql("show lock_timeout")).scalar() == "7s"
+
+
+async def test_a_change_waits_a_while_for_a_transaction_that_ends(postgres_dsn, clock, engine):
+    app = App(postgres_dsn, clock=clock, policy=SchedulerPolicy(lock_patience=timedelta(seconds=30)))
+    await app.init(shards=2)
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    async with app, anyio.create_task_group() as group, engine.connect() as onlooker:
+        await app.schedule("note", id="hot", delay=HOUR)
+        async with engine.begin() as connection:
+            await app.reschedule("hot", delay=2 * HOUR, connection=connection)
+            group.start_soon(app.cancel, "hot")
+            with anyio.fail_after(20):
+                while not (await onlooker.exec_driver_sql(waiting)).scalar():
+                    await onlooker.rollback()
+    async with app:
+        assert (await app.get("hot")).status.state == "cancelled"
+
+
+async def test_the_same_changes_on_both_databases_without_anybody_else(app):
+    guid = (await app.schedule("note", id="hot", delay=HOUR)).guid
+    assert (await app.schedule("note", id="hot", expected_guid=guid)).changed
+    for name in ("cancel", "run_now", "reschedule", "schedule_many"):
+        before = (await app.get("hot")).meta.guid
+        await CHANGES[name](app)
+        assert (await app.get("hot")).meta.guid != before
