@@ -26,7 +26,6 @@ from matrixsched.errors import (
     BadInput,
     DatabaseBusy,
     DatabaseError,
-    DatabaseUnavailable,
     GuidMismatch,
     OutcomeUnknown,
 )
@@ -375,7 +374,7 @@ class Scheduler:
                 return await self._store.run(operation)
             except OutcomeUnknown as error:
                 unknown = error
-            except (DatabaseBusy, DatabaseUnavailable):
+            except DatabaseError:
                 # Only this try is known to have failed: the one before may still be under way, and hold the lock.
                 if unknown is None:
                     raise

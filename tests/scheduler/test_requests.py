@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from matrixsched import App, call
-from matrixsched.errors import DatabaseBusy
+from matrixsched.calls import Scheduled
+from matrixsched.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, OutcomeUnknown
 from matrixsched.scheduler import SchedulerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -101,3 +102,45 @@ async def test_the_same_changes_on_both_databases_without_anybody_else(app):
         before = (await app.get("hot")).meta.guid
         await CHANGES[name](app)
         assert (await app.get("hot")).meta.guid != before
+
+
+class Failing:
+    """Stands before a store: carries out what is asked, then fails as told, one failure for each try."""
+
+    def __init__(self, app: App, *failures: Exception) -> None:
+        self._run, self._failures = app.store.run, list(failures)
+        app.store.run = self.run
+
+    async def run(self, transition):
+        answer = await self._run(transition)
+        if self._failures and transition.name == "schedule":
+            raise self._failures.pop(0)
+        return answer
+
+
+async def test_after_an_unknown_outcome_no_failure_is_taken_for_a_definite_one(database_url):
+    app = App(database_url)
+    await app.init(shards=2)
+    async with app:
+        Failing(app, OutcomeUnknown("lost"), DatabaseError("refused"), DatabaseUnavailable("away"))
+        answers: dict[str, Scheduled] = {}
+
+        async def caller(id: str) -> None:
+            answers[id] = await app.schedule("note", id=id)
+
+        async with anyio.create_task_group() as callers:
+            for id in "abc":
+                callers.start_soon(caller, id)
+        for id in "abc":
+            assert answers[id].created
+            found = await app.get(id)
+            assert (found.meta.guid, found.meta.revision) == (answers[id].guid, 1)
+
+
+async def test_an_outcome_that_stays_unknown_is_reported_as_such(database_url):
+    app = App(database_url, policy=SchedulerPolicy(outcome_patience=timedelta(0)))
+    await app.init(shards=2)
+    async with app:
+        Failing(app, OutcomeUnknown("lost"), DatabaseError("refused"))
+        with pytest.raises(OutcomeUnknown):
+            await app.schedule("note", id="a")
