@@ -15,6 +15,7 @@ from matrixsched.rules.schedule import Repeat
 from matrixsched.rules.times import check_duration, check_integer, check_time
 
 Exists = Literal["replace", "keep", "error"]
+Request = Literal["schedule", "replace", "reschedule", "run_now", "cancel"]
 
 PRIORITY_MAX = 1_000_000
 _REQUESTS = UUID("6ba3c0ee-52f1-4e7e-9a0c-8c3f1d6b7a21")
@@ -102,6 +103,16 @@ def check_call(call: Call) -> Timing:
     return timing
 
 
-def request_guid(request_id: str | None) -> UUID | None:
-    """The guid under which a request that the caller named is known."""
-    return None if request_id is None else uuid5(_REQUESTS, check_name("request_id", request_id))
+def id_of(call: Call) -> str | None:
+    """The id of the action; without one a named request has its own, so that its twin lands on the same action."""
+    if call.id is not None or call.request_id is None:
+        return call.id
+    return uuid5(_REQUESTS, check_name("request_id", call.request_id)).hex
+
+
+def request_guid(operation: Request, action_id: str, request_id: str | None) -> UUID | None:
+    """The guid under which a request that the caller named is known: for this operation on this action."""
+    if request_id is None:
+        return None
+    # No name holds a control character, so no two requests are written alike.
+    return uuid5(_REQUESTS, "\0".join((operation, action_id, check_name("request_id", request_id))))

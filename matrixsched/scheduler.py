@@ -16,7 +16,18 @@ from uuid import UUID
 
 import anyio
 
-from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, Timing, check_call, check_timing, request_guid
+from matrixsched.calls import (
+    Call,
+    Exists,
+    Request,
+    Scheduled,
+    ScheduledMany,
+    Timing,
+    check_call,
+    check_timing,
+    id_of,
+    request_guid,
+)
 from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import BATCH_MAX, Coalescer
 from matrixsched.errors import (
@@ -182,6 +193,7 @@ class Scheduler:
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             new = yield from self._prepared(call, guid)
+            new = replace(new, request_guid=request_guid("replace", new.id, call.request_id))
             written = yield from self._do.replace_expected(
                 new, own_guid, expected_guid, lock_timeout=lock_timeout, tell=True
             ).begin()
@@ -206,7 +218,7 @@ class Scheduler:
     ) -> Operation[Scheduled]:
         """Move the next run of an action; with `revive` also of a finished one."""
         timing = check_timing(at, delay)
-        change = self._change(action_id, timing, expected_guid, request_id)
+        change = self._change("run_now" if revive else "reschedule", action_id, timing, expected_guid, request_id)
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
@@ -227,7 +239,7 @@ class Scheduler:
     def cancelling(
         self, action_id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
     ) -> Operation[Scheduled]:
-        change = self._change(action_id, Timing(None, timedelta(0)), expected_guid, request_id)
+        change = self._change("cancel", action_id, Timing(None, timedelta(0)), expected_guid, request_id)
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
@@ -288,7 +300,7 @@ class Scheduler:
         """The call as it is written; everything about it has been checked then."""
         timing = check_call(call)
         handler, payload = self._handlers.encode(call.handler, call.payload)
-        action_id = call.id if call.id is not None else guid.hex
+        action_id = id_of(call) or guid.hex
         repeat, at = call.repeat, timing.at
         if repeat is not None:
             start = at if now is None else now + timing.delay
@@ -298,7 +310,7 @@ class Scheduler:
             shard=shard_of(action_id, shard_count),
             id=action_id,
             guid=guid,
-            request_guid=request_guid(call.request_id),
+            request_guid=request_guid("schedule", action_id, call.request_id),
             handler=handler,
             payload=payload,
             terms=Terms(retry=call.retry, repeat=repeat, timeout=call.timeout, start_within=call.start_within),
@@ -329,12 +341,20 @@ class Scheduler:
                 raise ActionNotFound(new.id)  # kept, and pruned between the two statements
         return [answers[new.id] for new in batch]
 
-    def _change(self, action_id: str, timing: Timing, expected_guid: UUID | None, request_id: str | None) -> Change:
+    def _change(
+        self,
+        operation: Request,
+        action_id: str,
+        timing: Timing,
+        expected_guid: UUID | None,
+        request_id: str | None,
+    ) -> Change:
+        check_name("id", action_id)
         return Change(
             shard=-1,  # known only once the installation was read
-            id=check_name("id", action_id),
+            id=action_id,
             guid=self._chance.guid(),
-            request_guid=request_guid(request_id) or self._chance.guid(),
+            request_guid=request_guid(operation, action_id, request_id) or self._chance.guid(),
             expected_guid=expected_guid,
             at=timing.at,
             delay=timing.delay,
@@ -434,12 +454,13 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
     ids: set[str] = set()
     for call in calls:
         check_call(call)
-        if len(batch) >= size or (call.id is not None and call.id in ids):
+        action_id = id_of(call)
+        if len(batch) >= size or action_id in ids:
             yield batch
             batch, ids = [], set()
         batch.append(call)
-        if call.id is not None:
-            ids.add(call.id)
+        if action_id is not None:
+            ids.add(action_id)
     if batch:
         yield batch
 

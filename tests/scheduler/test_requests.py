@@ -7,7 +7,7 @@ import anyio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from matrixsched import App, call
+from matrixsched import App, State, call
 from matrixsched.calls import Scheduled
 from matrixsched.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, OutcomeUnknown
 from matrixsched.scheduler import SchedulerPolicy
@@ -144,3 +144,41 @@ async def test_an_outcome_that_stays_unknown_is_reported_as_such(database_url):
         Failing(app, OutcomeUnknown("lost"), DatabaseError("refused"))
         with pytest.raises(OutcomeUnknown):
             await app.schedule("note", id="a")
+
+
+async def test_a_named_request_without_an_id_is_one_action(app):
+    first = await app.schedule("note", request_id="r")
+    again = await app.schedule("note", request_id="r")
+    assert (first.changed, again.changed) == (True, False)
+    assert (again.id, again.guid) == (first.id, first.guid)
+    other = await app.schedule("note", request_id="other")
+    assert other.id != first.id
+    assert len(await app.list()) == 2
+
+
+async def test_twins_of_a_named_request_at_the_same_time_are_one_action(app):
+    answers: list[Scheduled] = []
+
+    async def caller() -> None:
+        answers.append(await app.schedule("note", request_id="r"))
+
+    async with anyio.create_task_group() as callers:
+        for _ in range(3):
+            callers.start_soon(caller)
+    assert sorted(answer.changed for answer in answers) == [False, False, True]
+    many = await app.schedule_many([call("note", request_id=name) for name in ("r", "s", "s", "s", "t")])
+    assert (many.total, many.created, many.kept) == (5, 2, 3)
+    assert len(await app.list()) == 3
+
+
+async def test_the_name_of_a_request_belongs_to_its_operation_and_its_action(app):
+    for id in "ab":
+        assert (await app.schedule("note", id=id, delay=HOUR, request_id="x")).changed
+    guid = (await app.get("a")).meta.guid
+    assert (await app.schedule("note", id="a", delay=HOUR, request_id="x", expected_guid=guid)).changed
+    for change in (app.reschedule, app.run_now, app.cancel):
+        assert (await change("a", request_id="x")).changed
+    for change in (app.run_now, app.cancel):
+        assert not (await change("a", request_id="x")).changed
+    assert (await app.get("a")).status.state is State.CANCELLED
+    assert (await app.get("b")).status.state is State.LIVE
