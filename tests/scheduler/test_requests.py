@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from uuid import UUID, uuid4
 
 import anyio
 import pytest
@@ -9,7 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from matrixsched import App, State, call
 from matrixsched.calls import Scheduled
-from matrixsched.errors import DatabaseBusy, DatabaseError, DatabaseUnavailable, OutcomeUnknown
+from matrixsched.errors import (
+    ActionFinished,
+    ActionNotFound,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+    GuidMismatch,
+    OutcomeUnknown,
+)
 from matrixsched.scheduler import SchedulerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -182,3 +191,30 @@ async def test_the_name_of_a_request_belongs_to_its_operation_and_its_action(app
         assert not (await change("a", request_id="x")).changed
     assert (await app.get("a")).status.state is State.CANCELLED
     assert (await app.get("b")).status.state is State.LIVE
+
+
+@pytest.mark.parametrize("operation", ["replace", "reschedule", "run_now", "cancel"])
+async def test_a_refused_request_can_be_corrected_and_sent_under_the_same_name(app, operation):
+    async def send(expected_guid: UUID) -> Scheduled:
+        if operation == "replace":
+            return await app.schedule("note", "new", id="n", request_id="r", expected_guid=expected_guid)
+        return await getattr(app, operation)("n", request_id="r", expected_guid=expected_guid)
+
+    with pytest.raises(ActionNotFound):
+        await send(uuid4())
+    guid = (await app.schedule("note", "old", id="n", delay=HOUR)).guid
+    with pytest.raises(GuidMismatch):
+        await send(uuid4())
+    changed = await send(guid)
+    assert changed.changed
+    assert (await app.get("n")).meta.guid == changed.guid != guid
+
+
+async def test_a_finished_action_that_could_not_be_moved_can_be_once_it_lives_again(app):
+    await app.schedule("note", id="n")
+    await app.cancel("n")
+    with pytest.raises(ActionFinished):
+        await app.reschedule("n", delay=HOUR, request_id="r")
+    await app.run_now("n")
+    assert (await app.reschedule("n", delay=HOUR, request_id="r")).changed
+    assert not (await app.reschedule("n", delay=HOUR, request_id="r")).changed

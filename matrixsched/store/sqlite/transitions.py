@@ -144,14 +144,17 @@ class SqliteTransitions:
     ) -> Conversation[Written | None]:
         now = self._now()
         request = str(new.request_guid or request_guid)
-        fresh = yield self._ask("replace_expected.request", request_guid=request, now=now)
+        fresh = yield self._ask(
+            "replace_expected.request",
+            request_guid=request,
+            shard_id=new.shard,
+            action_id=new.id,
+            expected_guid=str(expected_guid),
+            now=now,
+        )
         if not fresh:
             return None
-        rows = yield self._ask(
-            "replace_expected.write", **columns_of_new(new, now), expected_guid=str(expected_guid), now=now
-        )
-        if not rows:
-            return None
+        rows = yield self._ask("replace_expected.write", **columns_of_new(new, now), now=now)
         yield self._ask("replace_expected.queue", shard_id=new.shard, action_id=new.id, now=now)
         return written_of(rows[0])
 
@@ -160,29 +163,24 @@ class SqliteTransitions:
         self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
     ) -> Conversation[Written | None]:
         now = self._now()
-        fresh = yield self._ask("reschedule.request", request_guid=str(change.request_guid), now=now)
+        request, columns = str(change.request_guid), columns_of_change(change)
+        fresh = yield self._ask("reschedule.request", **columns, request_guid=request, revive=int(revive), now=now)
         if not fresh:
             return None
-        rows = yield self._ask(
-            "reschedule.write",
-            **columns_of_change(change),
-            scheduled_at=begins_at(change.at, change.delay, now),
-            revive=int(revive),
-            now=now,
-        )
-        if not rows:
-            return None
+        scheduled_at = begins_at(change.at, change.delay, now)
+        rows = yield self._ask("reschedule.write", **columns, scheduled_at=scheduled_at, now=now)
         yield self._ask("reschedule.queue", shard_id=change.shard, action_id=change.id, now=now)
         return changed_of(rows[0])
 
     @transition
     def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Conversation[Written | None]:
         now = self._now()
-        fresh = yield self._ask("cancel.request", request_guid=str(change.request_guid), now=now)
+        columns = columns_of_change(change)
+        fresh = yield self._ask("cancel.request", **columns, request_guid=str(change.request_guid), now=now)
         if not fresh:
             return None
-        rows = yield self._ask("cancel.write", **columns_of_change(change), now=now)
-        return changed_of(rows[0]) if rows else None
+        rows = yield self._ask("cancel.write", **columns, now=now)
+        return changed_of(rows[0])
 
     @transition
     def find(self, keys: Sequence[tuple[int, str]]) -> Conversation[list[Action]]:
