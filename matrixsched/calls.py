@@ -103,6 +103,18 @@ def check_call(call: Call) -> Timing:
     return timing
 
 
+def check_exists(exists: str) -> Exists:
+    match exists:
+        case "replace" | "keep" | "error":
+            return exists
+    raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
+
+
+def needs_now(call: Call) -> bool:
+    """A repetition begins on the database's clock unless the caller said when."""
+    return call.repeat is not None and call.at is None
+
+
 def id_of(call: Call) -> str | None:
     """The id of the action; without one a named request has its own, so that its twin lands on the same action."""
     if call.id is not None or call.request_id is None:

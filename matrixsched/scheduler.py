@@ -24,8 +24,10 @@ from matrixsched.calls import (
     ScheduledMany,
     Timing,
     check_call,
+    check_exists,
     check_timing,
     id_of,
+    needs_now,
     request_guid,
 )
 from matrixsched.clock import Chance, Clock
@@ -123,15 +125,16 @@ class Scheduler:
     ) -> Scheduled:
         if expected_guid is not None:
             return await self._perform(self.replacing(call, expected_guid), connection)
-        if connection is not None:
+        if connection is not None or (exists == "error" and call.request_id is not None):
+            # A named request that is refused must leave no trace, which among others cannot be had.
             (scheduled,) = await self._perform(self.scheduling([call], exists), connection)
             return scheduled
-        _check_exists(exists)
+        check_exists(exists)
         shard_count = self._shard_count
         if shard_count is None:
             shard_count = await self._store.run(self.installing())
         now: datetime | None = None
-        if _needs_now(call):
+        if needs_now(call):
             now = await self._store.run(self._do.now())
         return await self._schedule_together(self._new_action(call, self._chance.guid(), shard_count, now), exists)
 
@@ -166,7 +169,7 @@ class Scheduler:
 
     def scheduling(self, calls: Sequence[Call], exists: Exists) -> Operation[list[Scheduled]]:
         """Schedule calls of different ids in one transaction."""
-        _check_exists(exists)
+        check_exists(exists)
         own_guid = self._chance.guid()
         guids = [self._chance.guid() for _ in calls]
 
@@ -178,6 +181,7 @@ class Scheduler:
                 batch,
                 own_guid,
                 replaces=exists == "replace",
+                only_if_new=exists == "error",
                 lock_timeout=lock_timeout,
                 tell=self._policy.tell_in_callers_transaction,
             )
@@ -293,7 +297,7 @@ class Scheduler:
 
     def _prepared(self, call: Call, guid: UUID) -> Conversation[NewAction]:
         shard_count = yield from self._shards()
-        now = (yield from self._do.now().begin()) if _needs_now(call) else None
+        now = (yield from self._do.now().begin()) if needs_now(call) else None
         return self._new_action(call, guid, shard_count, now)
 
     def _new_action(self, call: Call, guid: UUID, shard_count: int, now: datetime | None) -> NewAction:
@@ -324,18 +328,28 @@ class Scheduler:
         )
 
     def _written(
-        self, batch: Sequence[NewAction], own_guid: UUID, *, replaces: bool, lock_timeout: timedelta | None, tell: bool
+        self,
+        batch: Sequence[NewAction],
+        own_guid: UUID,
+        *,
+        replaces: bool,
+        only_if_new: bool = False,
+        lock_timeout: timedelta | None,
+        tell: bool,
     ) -> Conversation[list[Written | Action]]:
         """Write a batch; for what was not written, what stands there instead."""
         ordered = sorted(batch, key=lambda new: (new.shard, new.id.encode()))
         written = yield from self._do.schedule(
-            ordered, own_guid, replace=replaces, lock_timeout=lock_timeout, tell=tell
+            ordered, own_guid, replace=replaces, only_if_new=only_if_new, lock_timeout=lock_timeout, tell=tell
         ).begin()
         answers: dict[str, Written | Action] = {one.id: one for one in written}
         unwritten = [(new.shard, new.id) for new in batch if new.id not in answers]
         if unwritten:
             found = yield from self._do.find(unwritten).begin()
             answers.update((action.id, action) for action in found)
+        for new in batch:
+            if only_if_new and isinstance(there := answers.get(new.id), Action) and there.meta.guid != new.guid:
+                raise ActionExists(new.id, there.meta.guid)
         for new in batch:
             if new.id not in answers:
                 raise ActionNotFound(new.id)  # kept, and pruned between the two statements
@@ -463,18 +477,6 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
             ids.add(action_id)
     if batch:
         yield batch
-
-
-def _check_exists(exists: str) -> Exists:
-    match exists:
-        case "replace" | "keep" | "error":
-            return exists
-    raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
-
-
-def _needs_now(call: Call) -> bool:
-    """A repetition begins on the database's clock unless the caller said when."""
-    return call.repeat is not None and call.at is None
 
 
 def _scheduled(new: NewAction, answer: Written | Action, exists: Exists) -> Scheduled:

@@ -39,11 +39,13 @@ class Transitions(Protocol):
         request_guid: UUID,
         *,
         replace: bool,
+        only_if_new: bool = False,
         lock_timeout: timedelta | None,
         tell: bool,
     ) -> Transition[list[Written]]:
         """Write actions, sorted by (shard, id), each request once; without `replace` those that exist stay.
 
+        With `only_if_new` nothing is written if any of them exists; one created at this very moment stays, alone.
         Answers with the written ones.
         """
         ...

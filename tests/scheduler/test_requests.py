@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from matrixsched import App, State, call
 from matrixsched.calls import Scheduled
 from matrixsched.errors import (
+    ActionExists,
     ActionFinished,
     ActionNotFound,
     DatabaseBusy,
@@ -218,3 +219,30 @@ async def test_a_finished_action_that_could_not_be_moved_can_be_once_it_lives_ag
     await app.run_now("n")
     assert (await app.reschedule("n", delay=HOUR, request_id="r")).changed
     assert not (await app.reschedule("n", delay=HOUR, request_id="r")).changed
+
+
+async def test_a_batch_of_new_actions_is_written_as_a_whole_or_not_at_all(app):
+    await app.schedule("note", "old", id="b")
+    calls = [call("note", "new", id=id, request_id=f"r{id}") for id in "abc"]
+    with pytest.raises(ActionExists, match="'b'"):
+        await app.schedule_many(calls, exists="error")
+    assert [action.id for action in await app.list()] == ["b"]
+    many = await app.schedule_many([calls[0], calls[2]], exists="error")
+    assert (many.total, many.created) == (2, 2)
+    assert (await app.schedule_many([call("note", id="b"), call("note", id="d")], exists="keep")).created == 1
+
+
+async def test_a_single_call_that_was_refused_leaves_its_name_unused(app):
+    await app.schedule("note", "old", id="a")
+    with pytest.raises(ActionExists):
+        await app.schedule("note", "new", id="a", exists="error", request_id="r")
+    assert (await app.schedule("note", "new", id="a", request_id="r")).changed
+
+
+async def test_new_actions_whose_answer_was_lost_are_not_taken_for_somebody_elses(database_url):
+    app = App(database_url)
+    await app.init(shards=2)
+    async with app:
+        Failing(app, OutcomeUnknown("lost"))
+        many = await app.schedule_many([call("note", id=id) for id in "abc"], exists="error")
+        assert (many.total, many.created) == (3, 3)

@@ -64,6 +64,7 @@ class PostgresTransitions:
         request_guid: UUID,
         *,
         replace: bool,
+        only_if_new: bool = False,
         lock_timeout: timedelta | None,
         tell: bool,
     ) -> Conversation[list[Written]]:
@@ -71,6 +72,7 @@ class PostgresTransitions:
             "schedule",
             **_new_actions(batch, request_guid),
             replace=replace,
+            only_if_new=only_if_new,
             lock_timeout=_milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )

@@ -107,11 +107,16 @@ class SqliteTransitions:
         request_guid: UUID,
         *,
         replace: bool,
+        only_if_new: bool = False,
         lock_timeout: timedelta | None,
         tell: bool,
     ) -> Conversation[list[Written]]:
         now = self._now()
         guids = [str(new.request_guid or request_guid) for new in batch]
+        if only_if_new:
+            found = yield self._ask("schedule.judge", keys=as_json([(new.shard, new.id) for new in batch]), now=now)
+            if any(row["action_guid"] is not None for row in found):
+                return []
         requests = yield self._ask("schedule.request", request_guids=as_json(guids), now=now)
         fresh = {row["request_guid"] for row in requests}
         asked = [new for new, guid in zip(batch, guids, strict=True) if guid in fresh]
