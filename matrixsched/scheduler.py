@@ -23,8 +23,13 @@ from matrixsched.calls import (
     Scheduled,
     ScheduledMany,
     Timing,
+    as_found,
+    as_scheduled,
+    as_written,
     check_call,
     check_exists,
+    check_expected_guid,
+    check_filter,
     check_timing,
     id_of,
     needs_now,
@@ -43,11 +48,11 @@ from matrixsched.errors import (
     OutcomeUnknown,
 )
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import UNGATED, Action, State, Terms
+from matrixsched.rules.action import UNGATED, Action, PastAttempt, State, Terms
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_name, shard_of
 from matrixsched.rules.schedule import begin
-from matrixsched.rules.times import check_time
+from matrixsched.rules.times import check_integer, check_time
 from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.migrations import check_version
 from matrixsched.store.store import Store
@@ -185,13 +190,14 @@ class Scheduler:
                 lock_timeout=lock_timeout,
                 tell=self._policy.tell_in_callers_transaction,
             )
-            return [_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
+            return [as_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
 
         return _operation("schedule", conversation)
 
     def replacing(self, call: Call, expected_guid: UUID) -> Operation[Scheduled]:
         """Replace an action only if it is still at the guid the caller read."""
-        if call.id is None:
+        expected = check_expected_guid(expected_guid)
+        if call.id is None or expected is None:
             raise BadInput("expected_guid goes with the id of an action")
         guid, own_guid = self._chance.guid(), self._chance.guid()
 
@@ -199,14 +205,14 @@ class Scheduler:
             new = yield from self._prepared(call, guid)
             new = replace(new, request_guid=request_guid("replace", new.id, call.request_id))
             written = yield from self._do.replace_expected(
-                new, own_guid, expected_guid, lock_timeout=lock_timeout, tell=True
+                new, own_guid, expected, lock_timeout=lock_timeout, tell=True
             ).begin()
             if written is not None:
-                return _changed(written)
+                return as_written(written)
             found = yield from self._found(new.id)
             if found.meta.guid != guid:
-                raise GuidMismatch(new.id, expected_guid, found.meta.guid)
-            return _unchanged(found, changed=True)
+                raise GuidMismatch(new.id, expected, found.meta.guid)
+            return as_found(found, changed=True)
 
         return _operation("replace", conversation)
 
@@ -230,13 +236,13 @@ class Scheduler:
                 located, revive=revive, lock_timeout=lock_timeout, tell=True
             ).begin()
             if written is not None:
-                return _changed(written)
+                return as_written(written)
             found = yield from self._found(action_id)
             if (known := self._known_outcome(found, change)) is not None:
                 return known
             if found.status.state is not State.LIVE and not revive:
                 raise ActionFinished(action_id, found.status.state)
-            return _unchanged(found)
+            return as_found(found)
 
         return _operation("reschedule", conversation)
 
@@ -249,9 +255,9 @@ class Scheduler:
             located = replace(change, shard=(yield from self._shard(action_id)))
             written = yield from self._do.cancel(located, lock_timeout=lock_timeout).begin()
             if written is not None:
-                return _changed(written)
+                return as_written(written)
             found = yield from self._found(action_id)
-            return self._known_outcome(found, change) or _unchanged(found)
+            return self._known_outcome(found, change) or as_found(found)
 
         return _operation("cancel", conversation)
 
@@ -259,12 +265,20 @@ class Scheduler:
         check_name("id", action_id)
         return Transition("get", lambda: self._found(action_id))
 
+    def remembering(self, action_id: str) -> Transition[list[PastAttempt]]:
+        check_name("id", action_id)
+
+        def conversation() -> Conversation[list[PastAttempt]]:
+            return (yield from self._do.history((yield from self._shard(action_id)), action_id).begin())
+
+        return Transition("history", conversation)
+
     def listing(self, wanted: ActionFilter, after: Action | str | None, limit: int) -> Transition[list[Action]]:
-        if not 1 <= limit <= LIST_LIMIT_MAX:
-            raise BadInput(f"limit is {limit}, but must be between 1 and {LIST_LIMIT_MAX}")
-        if wanted.due_before is not None:
-            wanted = replace(wanted, due_before=check_time("due_before", wanted.due_before))
+        check_integer("limit", limit, least=1, most=LIST_LIMIT_MAX)
+        wanted = check_filter(wanted)
         after_id = after.id if isinstance(after, Action) else after
+        if after_id is not None:
+            check_name("after", after_id)
 
         def conversation() -> Conversation[list[Action]]:
             key = None if after_id is None else ((yield from self._shard(after_id)), after_id)
@@ -369,7 +383,7 @@ class Scheduler:
             id=action_id,
             guid=self._chance.guid(),
             request_guid=request_guid(operation, action_id, request_id) or self._chance.guid(),
-            expected_guid=expected_guid,
+            expected_guid=check_expected_guid(expected_guid),
             at=timing.at,
             delay=timing.delay,
         )
@@ -377,7 +391,7 @@ class Scheduler:
     @staticmethod
     def _known_outcome(found: Action, change: Change) -> Scheduled | None:
         if found.meta.guid == change.guid:
-            return _unchanged(found, changed=True)  # an earlier try of this very call
+            return as_found(found, changed=True)  # an earlier try of this very call
         if change.expected_guid is not None and found.meta.guid != change.expected_guid:
             raise GuidMismatch(change.id, change.expected_guid, found.meta.guid)
         return None
@@ -426,7 +440,7 @@ class Scheduler:
                 operation = self._sending([new], replaces, self._policy.lock_patience, tell=True)
                 (answer,) = await self._until_known(operation)
         self._wrote()
-        return _scheduled(new, answer, exists)
+        return as_scheduled(new, answer, exists)
 
     async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Written | Action]:
         tell = self._tells(batch)
@@ -477,21 +491,3 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
             ids.add(action_id)
     if batch:
         yield batch
-
-
-def _scheduled(new: NewAction, answer: Written | Action, exists: Exists) -> Scheduled:
-    if isinstance(answer, Written):
-        return _changed(answer)
-    if answer.meta.guid == new.guid:
-        return _unchanged(answer, changed=True)  # an earlier try of this very call
-    if exists == "error":
-        raise ActionExists(new.id, answer.meta.guid)
-    return _unchanged(answer)
-
-
-def _changed(written: Written) -> Scheduled:
-    return Scheduled(written.id, written.guid, written.created, True, written.running)
-
-
-def _unchanged(found: Action, *, changed: bool = False) -> Scheduled:
-    return Scheduled(found.id, found.meta.guid, changed and found.meta.revision == 1, changed, found.status.running)
