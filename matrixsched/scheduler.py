@@ -179,9 +179,7 @@ class Scheduler:
         guids = [self._chance.guid() for _ in calls]
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled]]:
-            batch: list[NewAction] = []
-            for call, guid in zip(calls, guids, strict=True):
-                batch.append((yield from self._prepared(call, guid)))
+            batch = yield from self._prepared(calls, guids)
             answers = yield from self._written(
                 batch,
                 own_guid,
@@ -202,7 +200,7 @@ class Scheduler:
         guid, own_guid = self._chance.guid(), self._chance.guid()
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
-            new = yield from self._prepared(call, guid)
+            (new,) = yield from self._prepared([call], [guid])
             new = replace(new, request_guid=request_guid("replace", new.id, call.request_id))
             written = yield from self._do.replace_expected(
                 new, own_guid, expected, lock_timeout=lock_timeout, tell=True
@@ -309,10 +307,10 @@ class Scheduler:
             raise ActionNotFound(action_id)
         return found[0]
 
-    def _prepared(self, call: Call, guid: UUID) -> Conversation[NewAction]:
+    def _prepared(self, calls: Sequence[Call], guids: Sequence[UUID]) -> Conversation[list[NewAction]]:
         shard_count = yield from self._shards()
-        now = (yield from self._do.now().begin()) if needs_now(call) else None
-        return self._new_action(call, guid, shard_count, now)
+        now = (yield from self._do.now().begin()) if any(needs_now(call) for call in calls) else None
+        return [self._new_action(call, guid, shard_count, now) for call, guid in zip(calls, guids, strict=True)]
 
     def _new_action(self, call: Call, guid: UUID, shard_count: int, now: datetime | None) -> NewAction:
         """The call as it is written; everything about it has been checked then."""
@@ -321,9 +319,10 @@ class Scheduler:
         action_id = id_of(call) or guid.hex
         repeat, at = call.repeat, timing.at
         if repeat is not None:
-            start = at if now is None else now + timing.delay
-            assert start is not None
-            repeat, at = begin(repeat, start)
+            if at is None:
+                assert now is not None
+                at = now + timing.delay
+            repeat, at = begin(repeat, at)
         return NewAction(
             shard=shard_of(action_id, shard_count),
             id=action_id,

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from matrixsched import App, State, call
+from matrixsched import App, State, call, every
 from matrixsched.calls import Scheduled
 from matrixsched.errors import (
     ActionExists,
@@ -246,3 +246,21 @@ async def test_new_actions_whose_answer_was_lost_are_not_taken_for_somebody_else
         Failing(app, OutcomeUnknown("lost"))
         many = await app.schedule_many([call("note", id=id) for id in "abc"], exists="error")
         assert (many.total, many.created) == (3, 3)
+
+
+async def test_a_batch_of_repetitions_asks_for_the_time_once(app, clock):
+    asked: list[str] = []
+    now = app.store.transitions.now
+
+    def counted():
+        asked.append("now")
+        return now()
+
+    app.store.transitions.now = counted
+    calls = [call("note", id=f"n{n}", repeat=every(HOUR)) for n in range(50)]
+    calls.append(call("note", id="later", repeat=every(HOUR), delay=HOUR))
+    calls.append(call("note", id="at", repeat=every(HOUR), at=clock.now() + 2 * HOUR))
+    assert (await app.schedule_many(calls)).created == 52
+    assert len(asked) <= 2, "on SQLite a conversation that began by reading is begun again to write"
+    begins = {action.id: action.status.scheduled_at - clock.now() for action in await app.list()}
+    assert (begins["n0"], begins["later"], begins["at"]) == (timedelta(0), HOUR, 2 * HOUR)
