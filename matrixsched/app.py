@@ -12,17 +12,17 @@ from uuid import UUID
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
 from matrixsched.context import Context
+from matrixsched.errors import BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers
 from matrixsched.rules.action import Action, PastAttempt, State
-from matrixsched.rules.names import SHARDS_DEFAULT, shard_of
+from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
 from matrixsched.scheduler import Scheduler, SchedulerPolicy
 from matrixsched.store.callers import AsyncCaller
 from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
-from matrixsched.store.transition import Conversation, Transition
 from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
 
@@ -91,6 +91,8 @@ class App:
         returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
         `timeout` (default 60 s) it is cancelled.
         """
+        if not isinstance(name, str):
+            raise BadInput('a handler is registered under a name: @app.action("name"), with parentheses')
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
             return self.handlers.register(name, function, retry=retry, timeout=timeout)
@@ -268,12 +270,7 @@ class App:
 
     async def history(self, id: str) -> History:
         """The last attempts that failed, timed out, were interrupted or superseded; newest first."""
-
-        def conversation() -> Conversation[History]:
-            shard_count = yield from self.scheduler.installing().begin()
-            return (yield from self.store.transitions.history(shard_of(id, shard_count), id).begin())
-
-        return await self.store.run(Transition("history", conversation))
+        return await self.scheduler.read(self.scheduler.remembering(id), None)
 
     # Operators.
 

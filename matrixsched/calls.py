@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
-from matrixsched.errors import BadInput, InvalidTime
+from matrixsched.errors import ActionExists, BadInput, InvalidTime
 from matrixsched.handlers import Handler
+from matrixsched.rules.action import Action, State
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import Repeat
+from matrixsched.rules.schedule import Every, Repeat, every
 from matrixsched.rules.times import check_duration, check_integer, check_time
+from matrixsched.store.values import ActionFilter, NewAction, Written
 
 Exists = Literal["replace", "keep", "error"]
+Request = Literal["schedule", "replace", "reschedule", "run_now", "cancel"]
 
 PRIORITY_MAX = 1_000_000
 _REQUESTS = UUID("6ba3c0ee-52f1-4e7e-9a0c-8c3f1d6b7a21")
@@ -94,6 +97,10 @@ def check_call(call: Call) -> Timing:
         check_duration("timeout", call.timeout, zero=False)
     if call.start_within is not None:
         check_duration("start_within", call.start_within, zero=False)
+    if call.retry is not None and not isinstance(call.retry, Retry):
+        raise BadInput(f"retry must be a Retry, for example Retry(max_attempts=3), not {type(call.retry).__name__}")
+    if call.repeat is not None:
+        _check_repeat(call.repeat)
     if call.expires_at is not None:
         expires_at = check_time("expires_at", call.expires_at)
         if timing.at is not None and expires_at <= timing.at:
@@ -102,6 +109,77 @@ def check_call(call: Call) -> Timing:
     return timing
 
 
-def request_guid(request_id: str | None) -> UUID | None:
-    """The guid under which a request that the caller named is known."""
-    return None if request_id is None else uuid5(_REQUESTS, check_name("request_id", request_id))
+def _check_repeat(repeat: object) -> None:
+    if not isinstance(repeat, Every):
+        raise BadInput(f"repeat must be made by every(), for example every(timedelta(hours=1)), not {repeat!r:.80}")
+    if not isinstance(repeat.after_end, bool):
+        raise BadInput(f"after_end must be True or False, not {type(repeat.after_end).__name__}")
+    every(repeat.interval, anchor=repeat.anchor, after_end=repeat.after_end)
+
+
+def check_expected_guid(guid: object) -> UUID | None:
+    if guid is None or isinstance(guid, UUID):
+        return guid
+    try:
+        return UUID(guid if isinstance(guid, str) else "")
+    except ValueError:
+        raise BadInput("expected_guid must be the guid of an action (a UUID or its text), as get() shows it") from None
+
+
+def check_filter(wanted: ActionFilter) -> ActionFilter:
+    """The filter with its values as the store compares them."""
+    for what in ("handler", "id_prefix"):
+        # An empty prefix is the prefix of every id.
+        if (name := getattr(wanted, what)) is not None and not (what == "id_prefix" and name == ""):
+            check_name(what, name)
+    try:
+        state = None if wanted.state is None else State(wanted.state)
+    except ValueError:
+        raise BadInput(f"state is {wanted.state!r:.80}, but must be one of {', '.join(State)}") from None
+    due_before = None if wanted.due_before is None else check_time("due_before", wanted.due_before)
+    return replace(wanted, state=state, due_before=due_before)
+
+
+def check_exists(exists: str) -> Exists:
+    match exists:
+        case "replace" | "keep" | "error":
+            return exists
+    raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
+
+
+def needs_now(call: Call) -> bool:
+    """A repetition begins on the database's clock unless the caller said when."""
+    return call.repeat is not None and call.at is None
+
+
+def id_of(call: Call) -> str | None:
+    """The id of the action; without one a named request has its own, so that its twin lands on the same action."""
+    if call.id is not None or call.request_id is None:
+        return call.id
+    return uuid5(_REQUESTS, check_name("request_id", call.request_id)).hex
+
+
+def request_guid(operation: Request, action_id: str, request_id: str | None) -> UUID | None:
+    """The guid under which a request that the caller named is known: for this operation on this action."""
+    if request_id is None:
+        return None
+    # No name holds a control character, so no two requests are written alike.
+    return uuid5(_REQUESTS, "\0".join((operation, action_id, check_name("request_id", request_id))))
+
+
+def as_scheduled(new: NewAction, answer: Written | Action, exists: Exists) -> Scheduled:
+    if isinstance(answer, Written):
+        return as_written(answer)
+    if answer.meta.guid == new.guid:
+        return as_found(answer, changed=True)  # an earlier try of this very call
+    if exists == "error":
+        raise ActionExists(new.id, answer.meta.guid)
+    return as_found(answer)
+
+
+def as_written(written: Written) -> Scheduled:
+    return Scheduled(written.id, written.guid, written.created, True, written.running)
+
+
+def as_found(found: Action, *, changed: bool = False) -> Scheduled:
+    return Scheduled(found.id, found.meta.guid, changed and found.meta.revision == 1, changed, found.status.running)

@@ -120,9 +120,10 @@ class Coalescer(Generic[Item, Answer]):
             for one, answer in zip(batch, answers, strict=True):
                 one.settle(answer, None)
             return
-        # One caller's lock or mistake is nobody else's: each goes alone.
-        for one in batch:
-            await self._settle([one])
+        # One caller's lock or mistake is nobody else's: by halves it is soon alone, and the others went together.
+        middle = len(batch) // 2
+        await self._settle(batch[:middle])
+        await self._settle(batch[middle:])
 
     def _wake_next(self) -> None:
         """Let a waiting caller send, if there is one."""

@@ -16,7 +16,25 @@ from uuid import UUID
 
 import anyio
 
-from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, Timing, check_call, check_timing, request_guid
+from matrixsched.calls import (
+    Call,
+    Exists,
+    Request,
+    Scheduled,
+    ScheduledMany,
+    Timing,
+    as_found,
+    as_scheduled,
+    as_written,
+    check_call,
+    check_exists,
+    check_expected_guid,
+    check_filter,
+    check_timing,
+    id_of,
+    needs_now,
+    request_guid,
+)
 from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import BATCH_MAX, Coalescer
 from matrixsched.errors import (
@@ -26,16 +44,15 @@ from matrixsched.errors import (
     BadInput,
     DatabaseBusy,
     DatabaseError,
-    DatabaseUnavailable,
     GuidMismatch,
     OutcomeUnknown,
 )
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import UNGATED, Action, State, Terms
+from matrixsched.rules.action import UNGATED, Action, PastAttempt, State, Terms
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_name, shard_of
 from matrixsched.rules.schedule import begin
-from matrixsched.rules.times import check_time
+from matrixsched.rules.times import check_integer, check_time
 from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.migrations import check_version
 from matrixsched.store.store import Store
@@ -63,6 +80,21 @@ class SchedulerPolicy:
     batch_max: int = BATCH_MAX
 
 
+@dataclass(frozen=True, slots=True)
+class Operation(Transition[T]):
+    """A transition that can be told how long to wait for a lock; begun without, as in a caller's transaction, it waits
+    as long as the transaction it is part of."""
+
+    waiting: Callable[[timedelta | None], Conversation[T]]
+
+    def patient(self, lock_timeout: timedelta) -> Transition[T]:
+        return Transition(self.name, lambda: self.waiting(lock_timeout))
+
+
+def _operation(name: str, waiting: Callable[[timedelta | None], Conversation[T]]) -> Operation[T]:
+    return Operation(name, lambda: waiting(None), waiting)
+
+
 class Scheduler:
     def __init__(
         self,
@@ -86,7 +118,8 @@ class Scheduler:
         self._coalescer: Coalescer[NewAction, Written | Action] = Coalescer(
             self._send_together, batch_max=policy.batch_max
         )
-        self._patient = anyio.Semaphore(2)
+        # Together they leave connections for everybody else, however many calls wait for somebody's lock.
+        self._quick, self._patient = anyio.Semaphore(2), anyio.Semaphore(2)
         self._told_at = float("-inf")
         self._owes_telling = False
 
@@ -97,15 +130,16 @@ class Scheduler:
     ) -> Scheduled:
         if expected_guid is not None:
             return await self._perform(self.replacing(call, expected_guid), connection)
-        if connection is not None:
+        if connection is not None or (exists == "error" and call.request_id is not None):
+            # A named request that is refused must leave no trace, which among others cannot be had.
             (scheduled,) = await self._perform(self.scheduling([call], exists), connection)
             return scheduled
-        _check_exists(exists)
+        check_exists(exists)
         shard_count = self._shard_count
         if shard_count is None:
             shard_count = await self._store.run(self.installing())
         now: datetime | None = None
-        if _needs_now(call):
+        if needs_now(call):
             now = await self._store.run(self._do.now())
         return await self._schedule_together(self._new_action(call, self._chance.guid(), shard_count, now), exists)
 
@@ -128,6 +162,7 @@ class Scheduler:
         return ScheduledMany(total, created, changed - created, total - changed)
 
     async def change(self, operation: Transition[Scheduled], connection: AsyncCaller | None) -> Scheduled:
+        assert isinstance(operation, Operation)
         return await self._perform(operation, connection)
 
     async def read(self, operation: Transition[T], connection: AsyncCaller | None) -> T:
@@ -137,44 +172,47 @@ class Scheduler:
 
     # The operations as conversations; also for callers' synchronous transactions.
 
-    def scheduling(self, calls: Sequence[Call], exists: Exists) -> Transition[list[Scheduled]]:
+    def scheduling(self, calls: Sequence[Call], exists: Exists) -> Operation[list[Scheduled]]:
         """Schedule calls of different ids in one transaction."""
-        _check_exists(exists)
+        check_exists(exists)
         own_guid = self._chance.guid()
         guids = [self._chance.guid() for _ in calls]
 
-        def conversation() -> Conversation[list[Scheduled]]:
-            batch: list[NewAction] = []
-            for call, guid in zip(calls, guids, strict=True):
-                batch.append((yield from self._prepared(call, guid)))
+        def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled]]:
+            batch = yield from self._prepared(calls, guids)
             answers = yield from self._written(
                 batch,
                 own_guid,
                 replaces=exists == "replace",
-                lock_timeout=None,
+                only_if_new=exists == "error",
+                lock_timeout=lock_timeout,
                 tell=self._policy.tell_in_callers_transaction,
             )
-            return [_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
+            return [as_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
 
-        return Transition("schedule", conversation)
+        return _operation("schedule", conversation)
 
-    def replacing(self, call: Call, expected_guid: UUID) -> Transition[Scheduled]:
+    def replacing(self, call: Call, expected_guid: UUID) -> Operation[Scheduled]:
         """Replace an action only if it is still at the guid the caller read."""
-        if call.id is None:
+        expected = check_expected_guid(expected_guid)
+        if call.id is None or expected is None:
             raise BadInput("expected_guid goes with the id of an action")
         guid, own_guid = self._chance.guid(), self._chance.guid()
 
-        def conversation() -> Conversation[Scheduled]:
-            new = yield from self._prepared(call, guid)
-            written = yield from self._do.replace_expected(new, own_guid, expected_guid, tell=True).begin()
+        def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
+            (new,) = yield from self._prepared([call], [guid])
+            new = replace(new, request_guid=request_guid("replace", new.id, call.request_id))
+            written = yield from self._do.replace_expected(
+                new, own_guid, expected, lock_timeout=lock_timeout, tell=True
+            ).begin()
             if written is not None:
-                return _changed(written)
+                return as_written(written)
             found = yield from self._found(new.id)
             if found.meta.guid != guid:
-                raise GuidMismatch(new.id, expected_guid, found.meta.guid)
-            return _unchanged(found, changed=True)
+                raise GuidMismatch(new.id, expected, found.meta.guid)
+            return as_found(found, changed=True)
 
-        return Transition("replace", conversation)
+        return _operation("replace", conversation)
 
     def rescheduling(
         self,
@@ -185,50 +223,60 @@ class Scheduler:
         revive: bool = False,
         expected_guid: UUID | None = None,
         request_id: str | None = None,
-    ) -> Transition[Scheduled]:
+    ) -> Operation[Scheduled]:
         """Move the next run of an action; with `revive` also of a finished one."""
         timing = check_timing(at, delay)
-        change = self._change(action_id, timing, expected_guid, request_id)
+        change = self._change("run_now" if revive else "reschedule", action_id, timing, expected_guid, request_id)
 
-        def conversation() -> Conversation[Scheduled]:
+        def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
-            written = yield from self._do.reschedule(located, revive=revive, tell=True).begin()
+            written = yield from self._do.reschedule(
+                located, revive=revive, lock_timeout=lock_timeout, tell=True
+            ).begin()
             if written is not None:
-                return _changed(written)
+                return as_written(written)
             found = yield from self._found(action_id)
             if (known := self._known_outcome(found, change)) is not None:
                 return known
             if found.status.state is not State.LIVE and not revive:
                 raise ActionFinished(action_id, found.status.state)
-            return _unchanged(found)
+            return as_found(found)
 
-        return Transition("reschedule", conversation)
+        return _operation("reschedule", conversation)
 
     def cancelling(
         self, action_id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
-    ) -> Transition[Scheduled]:
-        change = self._change(action_id, Timing(None, timedelta(0)), expected_guid, request_id)
+    ) -> Operation[Scheduled]:
+        change = self._change("cancel", action_id, Timing(None, timedelta(0)), expected_guid, request_id)
 
-        def conversation() -> Conversation[Scheduled]:
+        def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
-            written = yield from self._do.cancel(located).begin()
+            written = yield from self._do.cancel(located, lock_timeout=lock_timeout).begin()
             if written is not None:
-                return _changed(written)
+                return as_written(written)
             found = yield from self._found(action_id)
-            return self._known_outcome(found, change) or _unchanged(found)
+            return self._known_outcome(found, change) or as_found(found)
 
-        return Transition("cancel", conversation)
+        return _operation("cancel", conversation)
 
     def finding(self, action_id: str) -> Transition[Action]:
         check_name("id", action_id)
         return Transition("get", lambda: self._found(action_id))
 
+    def remembering(self, action_id: str) -> Transition[list[PastAttempt]]:
+        check_name("id", action_id)
+
+        def conversation() -> Conversation[list[PastAttempt]]:
+            return (yield from self._do.history((yield from self._shard(action_id)), action_id).begin())
+
+        return Transition("history", conversation)
+
     def listing(self, wanted: ActionFilter, after: Action | str | None, limit: int) -> Transition[list[Action]]:
-        if not 1 <= limit <= LIST_LIMIT_MAX:
-            raise BadInput(f"limit is {limit}, but must be between 1 and {LIST_LIMIT_MAX}")
-        if wanted.due_before is not None:
-            wanted = replace(wanted, due_before=check_time("due_before", wanted.due_before))
+        check_integer("limit", limit, least=1, most=LIST_LIMIT_MAX)
+        wanted = check_filter(wanted)
         after_id = after.id if isinstance(after, Action) else after
+        if after_id is not None:
+            check_name("after", after_id)
 
         def conversation() -> Conversation[list[Action]]:
             key = None if after_id is None else ((yield from self._shard(after_id)), after_id)
@@ -259,26 +307,27 @@ class Scheduler:
             raise ActionNotFound(action_id)
         return found[0]
 
-    def _prepared(self, call: Call, guid: UUID) -> Conversation[NewAction]:
+    def _prepared(self, calls: Sequence[Call], guids: Sequence[UUID]) -> Conversation[list[NewAction]]:
         shard_count = yield from self._shards()
-        now = (yield from self._do.now().begin()) if _needs_now(call) else None
-        return self._new_action(call, guid, shard_count, now)
+        now = (yield from self._do.now().begin()) if any(needs_now(call) for call in calls) else None
+        return [self._new_action(call, guid, shard_count, now) for call, guid in zip(calls, guids, strict=True)]
 
     def _new_action(self, call: Call, guid: UUID, shard_count: int, now: datetime | None) -> NewAction:
         """The call as it is written; everything about it has been checked then."""
         timing = check_call(call)
         handler, payload = self._handlers.encode(call.handler, call.payload)
-        action_id = call.id if call.id is not None else guid.hex
+        action_id = id_of(call) or guid.hex
         repeat, at = call.repeat, timing.at
         if repeat is not None:
-            start = at if now is None else now + timing.delay
-            assert start is not None
-            repeat, at = begin(repeat, start)
+            if at is None:
+                assert now is not None
+                at = now + timing.delay
+            repeat, at = begin(repeat, at)
         return NewAction(
             shard=shard_of(action_id, shard_count),
             id=action_id,
             guid=guid,
-            request_guid=request_guid(call.request_id),
+            request_guid=request_guid("schedule", action_id, call.request_id),
             handler=handler,
             payload=payload,
             terms=Terms(retry=call.retry, repeat=repeat, timeout=call.timeout, start_within=call.start_within),
@@ -292,12 +341,19 @@ class Scheduler:
         )
 
     def _written(
-        self, batch: Sequence[NewAction], own_guid: UUID, *, replaces: bool, lock_timeout: timedelta | None, tell: bool
+        self,
+        batch: Sequence[NewAction],
+        own_guid: UUID,
+        *,
+        replaces: bool,
+        only_if_new: bool = False,
+        lock_timeout: timedelta | None,
+        tell: bool,
     ) -> Conversation[list[Written | Action]]:
         """Write a batch; for what was not written, what stands there instead."""
         ordered = sorted(batch, key=lambda new: (new.shard, new.id.encode()))
         written = yield from self._do.schedule(
-            ordered, own_guid, replace=replaces, lock_timeout=lock_timeout, tell=tell
+            ordered, own_guid, replace=replaces, only_if_new=only_if_new, lock_timeout=lock_timeout, tell=tell
         ).begin()
         answers: dict[str, Written | Action] = {one.id: one for one in written}
         unwritten = [(new.shard, new.id) for new in batch if new.id not in answers]
@@ -305,17 +361,28 @@ class Scheduler:
             found = yield from self._do.find(unwritten).begin()
             answers.update((action.id, action) for action in found)
         for new in batch:
+            if only_if_new and isinstance(there := answers.get(new.id), Action) and there.meta.guid != new.guid:
+                raise ActionExists(new.id, there.meta.guid)
+        for new in batch:
             if new.id not in answers:
                 raise ActionNotFound(new.id)  # kept, and pruned between the two statements
         return [answers[new.id] for new in batch]
 
-    def _change(self, action_id: str, timing: Timing, expected_guid: UUID | None, request_id: str | None) -> Change:
+    def _change(
+        self,
+        operation: Request,
+        action_id: str,
+        timing: Timing,
+        expected_guid: UUID | None,
+        request_id: str | None,
+    ) -> Change:
+        check_name("id", action_id)
         return Change(
             shard=-1,  # known only once the installation was read
-            id=check_name("id", action_id),
+            id=action_id,
             guid=self._chance.guid(),
-            request_guid=request_guid(request_id) or self._chance.guid(),
-            expected_guid=expected_guid,
+            request_guid=request_guid(operation, action_id, request_id) or self._chance.guid(),
+            expected_guid=check_expected_guid(expected_guid),
             at=timing.at,
             delay=timing.delay,
         )
@@ -323,17 +390,24 @@ class Scheduler:
     @staticmethod
     def _known_outcome(found: Action, change: Change) -> Scheduled | None:
         if found.meta.guid == change.guid:
-            return _unchanged(found, changed=True)  # an earlier try of this very call
+            return as_found(found, changed=True)  # an earlier try of this very call
         if change.expected_guid is not None and found.meta.guid != change.expected_guid:
             raise GuidMismatch(change.id, change.expected_guid, found.meta.guid)
         return None
 
     # Carrying out.
 
-    async def _perform(self, operation: Transition[T], connection: AsyncCaller | None) -> T:
+    async def _perform(self, operation: Operation[T], connection: AsyncCaller | None) -> T:
         if connection is not None:
             return await run_in(connection, self._store.dialect, operation)
-        answer = await self._until_known(operation)
+        try:
+            async with self._quick:
+                answer = await self._until_known(operation.patient(self._policy.lock_timeout))
+        except DatabaseBusy:
+            if self._store.dialect == "sqlite":
+                raise  # there is one lock for all: it has been waited for
+            async with self._patient:
+                answer = await self._until_known(operation.patient(self._policy.lock_patience))
         self._wrote()
         return answer
 
@@ -347,7 +421,7 @@ class Scheduler:
                 return await self._store.run(operation)
             except OutcomeUnknown as error:
                 unknown = error
-            except (DatabaseBusy, DatabaseUnavailable):
+            except DatabaseError:
                 # Only this try is known to have failed: the one before may still be under way, and hold the lock.
                 if unknown is None:
                     raise
@@ -365,7 +439,7 @@ class Scheduler:
                 operation = self._sending([new], replaces, self._policy.lock_patience, tell=True)
                 (answer,) = await self._until_known(operation)
         self._wrote()
-        return _scheduled(new, answer, exists)
+        return as_scheduled(new, answer, exists)
 
     async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Written | Action]:
         tell = self._tells(batch)
@@ -407,41 +481,12 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
     ids: set[str] = set()
     for call in calls:
         check_call(call)
-        if len(batch) >= size or (call.id is not None and call.id in ids):
+        action_id = id_of(call)
+        if len(batch) >= size or action_id in ids:
             yield batch
             batch, ids = [], set()
         batch.append(call)
-        if call.id is not None:
-            ids.add(call.id)
+        if action_id is not None:
+            ids.add(action_id)
     if batch:
         yield batch
-
-
-def _check_exists(exists: str) -> Exists:
-    match exists:
-        case "replace" | "keep" | "error":
-            return exists
-    raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
-
-
-def _needs_now(call: Call) -> bool:
-    """A repetition begins on the database's clock unless the caller said when."""
-    return call.repeat is not None and call.at is None
-
-
-def _scheduled(new: NewAction, answer: Written | Action, exists: Exists) -> Scheduled:
-    if isinstance(answer, Written):
-        return _changed(answer)
-    if answer.meta.guid == new.guid:
-        return _unchanged(answer, changed=True)  # an earlier try of this very call
-    if exists == "error":
-        raise ActionExists(new.id, answer.meta.guid)
-    return _unchanged(answer)
-
-
-def _changed(written: Written) -> Scheduled:
-    return Scheduled(written.id, written.guid, written.created, True, written.running)
-
-
-def _unchanged(found: Action, *, changed: bool = False) -> Scheduled:
-    return Scheduled(found.id, found.meta.guid, changed and found.meta.revision == 1, changed, found.status.running)

@@ -20,7 +20,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.handlers import Handler
-from matrixsched.rules.action import Action, State
+from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from matrixsched.app import App
 
 T = TypeVar("T")
+
+History = list[PastAttempt]
 
 
 class SyncApp:
@@ -211,6 +213,10 @@ class SyncApp:
         """As App.list."""
         wanted = ActionFilter(state=state, handler=handler, id_prefix=id_prefix, due_before=due_before)
         return self._read(connection, lambda scheduler: scheduler.listing(wanted, after, limit))
+
+    def history(self, id: str) -> History:
+        """As App.history."""
+        return self._read(None, lambda scheduler: scheduler.remembering(id))
 
     # How they are carried out.
 

@@ -39,26 +39,36 @@ class Transitions(Protocol):
         request_guid: UUID,
         *,
         replace: bool,
+        only_if_new: bool = False,
         lock_timeout: timedelta | None,
         tell: bool,
     ) -> Transition[list[Written]]:
         """Write actions, sorted by (shard, id), each request once; without `replace` those that exist stay.
 
+        With `only_if_new` nothing is written if any of them exists; one created at this very moment stays, alone.
         Answers with the written ones.
         """
         ...
 
     def replace_expected(
-        self, new: NewAction, request_guid: UUID, expected_guid: UUID, *, tell: bool
+        self,
+        new: NewAction,
+        request_guid: UUID,
+        expected_guid: UUID,
+        *,
+        lock_timeout: timedelta | None = None,
+        tell: bool,
     ) -> Transition[Written | None]:
         """Write an action over the version that was read; None if it is another one by now (or sent before)."""
         ...
 
-    def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Transition[Written | None]:
+    def reschedule(
+        self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
+    ) -> Transition[Written | None]:
         """Move the next run; with `revive` also of a finished action."""
         ...
 
-    def cancel(self, change: Change) -> Transition[Written | None]:
+    def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Transition[Written | None]:
         """Finish a live action as cancelled."""
         ...
 

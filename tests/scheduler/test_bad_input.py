@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
+import anyio
+import anyio.to_thread
 import pytest
 from pydantic import BaseModel
 
@@ -21,6 +23,7 @@ from matrixsched.errors import (
     PayloadTooLarge,
     SchemaMissing,
 )
+from matrixsched.rules.schedule import Every
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +77,17 @@ def pay(app: App):
         ({"priority": float("nan")}, InvalidNumber),
         ({"request_id": "a\x00"}, InvalidId),
         ({"exists": "maybe"}, BadInput),
+        ({"retry": 3}, BadInput),
+        ({"retry": {}}, BadInput),
+        ({"repeat": 3}, BadInput),
+        ({"repeat": timedelta(hours=1)}, BadInput),
+        ({"repeat": "daily"}, BadInput),
+        ({"repeat": Every(timedelta(0))}, InvalidTime),
+        ({"repeat": Every(5)}, InvalidTime),
+        ({"repeat": Every(timedelta(hours=1), anchor="noon")}, InvalidTime),
+        ({"repeat": Every(timedelta(hours=1), after_end="yes")}, BadInput),
+        ({"id": "p", "expected_guid": "abc"}, BadInput),
+        ({"id": "p", "expected_guid": 5}, BadInput),
     ],
     ids=repr,
 )
@@ -247,6 +261,61 @@ async def test_an_application_that_is_not_open_says_so(database_url):
     await app.init()
     with pytest.raises(NotOpen, match="async with app"):
         await app.get("x")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "alive"},
+        {"state": 5},
+        {"handler": ""},
+        {"handler": 5},
+        {"id_prefix": "a\x00"},
+        {"id_prefix": 5},
+        {"after": "a\x00"},
+        {"after": 5},
+        {"limit": "10"},
+        {"limit": 1.5},
+        {"limit": True},
+        {"limit": 10_001},
+        {"due_before": "noon"},
+    ],
+    ids=repr,
+)
+async def test_a_listing_of_what_cannot_be_is_refused(app, wrong):
+    with pytest.raises(BadInput):
+        await app.list(**wrong)
+
+
+async def test_a_state_is_taken_by_its_name_and_an_empty_prefix_fits_all(app, pay):
+    await app.schedule(pay, Money(amount=1), id="p")
+    assert len(await app.list(state="live", id_prefix="")) == 1
+    assert await app.list(state="cancelled") == []
+
+
+async def test_a_guid_is_taken_as_text(app, pay):
+    guid = (await app.schedule(pay, Money(amount=1), id="p")).guid
+    moved = await app.reschedule("p", expected_guid=str(guid))
+    assert (await app.schedule(pay, Money(amount=2), id="p", expected_guid=str(moved.guid))).changed
+    for change in (app.cancel, app.run_now, app.reschedule):
+        with pytest.raises(BadInput, match="expected_guid"):
+            await change("p", expected_guid="abc")
+
+
+async def test_the_history_of_what_cannot_be_is_refused(app):
+    for id in ("", 5, "a\x00"):
+        with pytest.raises(InvalidId):
+            await app.history(id)
+    assert await app.history("nobody") == []
+    with app.sync:
+        assert await anyio.to_thread.run_sync(app.sync.history, "nobody") == []
+
+
+async def test_a_handler_without_a_name_is_refused_at_once(app):
+    with pytest.raises(BadInput, match="parentheses"):
+
+        @app.action
+        async def nameless() -> None: ...
 
 
 async def test_every_error_is_one_of_ours(app, pay):

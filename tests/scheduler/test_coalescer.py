@@ -133,6 +133,24 @@ async def test_one_callers_lock_or_mistake_is_nobody_elses(database):
         assert answers == {"a": "A", "b": "B", "c": "C", "z": "Z", "hot": error}
 
 
+async def test_a_locked_row_among_many_is_soon_alone(database):
+    database.error, database.hot = DatabaseBusy, {"n37"}
+    coalescer = Coalescer(database.send)
+    busy: list[str] = []
+
+    async def caller(name: str) -> None:
+        try:
+            await coalescer.submit(name, key=name, kind=True)
+        except DatabaseBusy:
+            busy.append(name)
+
+    async with anyio.create_task_group() as callers:
+        for number in range(64):
+            callers.start_soon(caller, f"n{number}")
+    assert busy == ["n37"]
+    assert len(database.statements) == 13  # seven with the locked row, each but the last with a half beside it
+
+
 async def test_an_unknown_outcome_is_never_split(database):
     database.error, database.hot = OutcomeUnknown, {"c"}
     coalescer = Coalescer(database.send)

@@ -64,6 +64,7 @@ class PostgresTransitions:
         request_guid: UUID,
         *,
         replace: bool,
+        only_if_new: bool = False,
         lock_timeout: timedelta | None,
         tell: bool,
     ) -> Conversation[list[Written]]:
@@ -71,14 +72,21 @@ class PostgresTransitions:
             "schedule",
             **_new_actions(batch, request_guid),
             replace=replace,
-            lock_timeout=None if lock_timeout is None else f"{lock_timeout / timedelta(milliseconds=1):.0f}ms",
+            only_if_new=only_if_new,
+            lock_timeout=_milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )
         return [_written(row) for row in rows]
 
     @transition
     def replace_expected(
-        self, new: NewAction, request_guid: UUID, expected_guid: UUID, *, tell: bool
+        self,
+        new: NewAction,
+        request_guid: UUID,
+        expected_guid: UUID,
+        *,
+        lock_timeout: timedelta | None = None,
+        tell: bool,
     ) -> Conversation[Written | None]:
         rows = yield self._ask(
             "replace_expected",
@@ -97,25 +105,29 @@ class PostgresTransitions:
             expires_at=new.expires_at,
             at=new.at,
             delay=new.delay,
+            lock_timeout=_milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )
         return _written(rows[0]) if rows else None
 
     @transition
-    def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Conversation[Written | None]:
+    def reschedule(
+        self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
+    ) -> Conversation[Written | None]:
         rows = yield self._ask(
             "reschedule",
             **_change(change),
             at=change.at,
             delay=change.delay,
             revive=revive,
+            lock_timeout=_milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )
         return _changed(rows)
 
     @transition
-    def cancel(self, change: Change) -> Conversation[Written | None]:
-        rows = yield self._ask("cancel", **_change(change))
+    def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Conversation[Written | None]:
+        rows = yield self._ask("cancel", **_change(change), lock_timeout=_milliseconds(lock_timeout))
         return _changed(rows)
 
     @transition
@@ -365,6 +377,10 @@ def _claims(claims: Sequence[Claim]) -> dict[str, object]:
 
 def _written(row: Row) -> Written:
     return Written(row["action_id"], row["action_guid"], created=row["revision"] == 1, running=row["running"])
+
+
+def _milliseconds(lock_timeout: timedelta | None) -> str | None:
+    return None if lock_timeout is None else f"{lock_timeout / timedelta(milliseconds=1):.0f}ms"
 
 
 def _changed(rows: Sequence[Row]) -> Written | None:

@@ -107,11 +107,16 @@ class SqliteTransitions:
         request_guid: UUID,
         *,
         replace: bool,
+        only_if_new: bool = False,
         lock_timeout: timedelta | None,
         tell: bool,
     ) -> Conversation[list[Written]]:
         now = self._now()
         guids = [str(new.request_guid or request_guid) for new in batch]
+        if only_if_new:
+            found = yield self._ask("schedule.judge", keys=as_json([(new.shard, new.id) for new in batch]), now=now)
+            if any(row["action_guid"] is not None for row in found):
+                return []
         requests = yield self._ask("schedule.request", request_guids=as_json(guids), now=now)
         fresh = {row["request_guid"] for row in requests}
         asked = [new for new, guid in zip(batch, guids, strict=True) if guid in fresh]
@@ -134,47 +139,53 @@ class SqliteTransitions:
 
     @transition
     def replace_expected(
-        self, new: NewAction, request_guid: UUID, expected_guid: UUID, *, tell: bool
+        self,
+        new: NewAction,
+        request_guid: UUID,
+        expected_guid: UUID,
+        *,
+        lock_timeout: timedelta | None = None,
+        tell: bool,
     ) -> Conversation[Written | None]:
         now = self._now()
         request = str(new.request_guid or request_guid)
-        fresh = yield self._ask("replace_expected.request", request_guid=request, now=now)
+        fresh = yield self._ask(
+            "replace_expected.request",
+            request_guid=request,
+            shard_id=new.shard,
+            action_id=new.id,
+            expected_guid=str(expected_guid),
+            now=now,
+        )
         if not fresh:
             return None
-        rows = yield self._ask(
-            "replace_expected.write", **columns_of_new(new, now), expected_guid=str(expected_guid), now=now
-        )
-        if not rows:
-            return None
+        rows = yield self._ask("replace_expected.write", **columns_of_new(new, now), now=now)
         yield self._ask("replace_expected.queue", shard_id=new.shard, action_id=new.id, now=now)
         return written_of(rows[0])
 
     @transition
-    def reschedule(self, change: Change, *, revive: bool, tell: bool) -> Conversation[Written | None]:
+    def reschedule(
+        self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
+    ) -> Conversation[Written | None]:
         now = self._now()
-        fresh = yield self._ask("reschedule.request", request_guid=str(change.request_guid), now=now)
+        request, columns = str(change.request_guid), columns_of_change(change)
+        fresh = yield self._ask("reschedule.request", **columns, request_guid=request, revive=int(revive), now=now)
         if not fresh:
             return None
-        rows = yield self._ask(
-            "reschedule.write",
-            **columns_of_change(change),
-            scheduled_at=begins_at(change.at, change.delay, now),
-            revive=int(revive),
-            now=now,
-        )
-        if not rows:
-            return None
+        scheduled_at = begins_at(change.at, change.delay, now)
+        rows = yield self._ask("reschedule.write", **columns, scheduled_at=scheduled_at, now=now)
         yield self._ask("reschedule.queue", shard_id=change.shard, action_id=change.id, now=now)
         return changed_of(rows[0])
 
     @transition
-    def cancel(self, change: Change) -> Conversation[Written | None]:
+    def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Conversation[Written | None]:
         now = self._now()
-        fresh = yield self._ask("cancel.request", request_guid=str(change.request_guid), now=now)
+        columns = columns_of_change(change)
+        fresh = yield self._ask("cancel.request", **columns, request_guid=str(change.request_guid), now=now)
         if not fresh:
             return None
-        rows = yield self._ask("cancel.write", **columns_of_change(change), now=now)
-        return changed_of(rows[0]) if rows else None
+        rows = yield self._ask("cancel.write", **columns, now=now)
+        return changed_of(rows[0])
 
     @transition
     def find(self, keys: Sequence[tuple[int, str]]) -> Conversation[list[Action]]:

@@ -1,8 +1,19 @@
 -- cancel (postgresql). Promise: a live action is finished as cancelled, once per request; its queue rows are dead from
--- here on, so none of them starts again.
-with request as (
+-- here on, so none of them starts again. Waits for other writers of the action, at most lock_timeout.
+with patience as materialized (
+    select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
+),
+wanted as materialized (
+    select from matrixsched.scheduled_actions s
+     where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
+       and s.state = 'live'
+       and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
+       and (select count(*) from patience) >= 0
+       for no key update
+),
+request as (
     insert into matrixsched.requests (request_guid, created_at)
-    values (cast(:request_guid as uuid), {now})
+    select cast(:request_guid as uuid), {now} from wanted
     on conflict do nothing
     returning request_guid
 ),
@@ -16,8 +27,6 @@ written as (
                (select p.interrupted from matrixsched.processing_queue p
                  where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid), 0)
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
-       and s.state = 'live'
-       and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
        and exists (select from request)
     returning s.shard_id, s.action_id, s.action_guid
 )

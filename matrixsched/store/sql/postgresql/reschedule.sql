@@ -1,9 +1,20 @@
 -- reschedule (postgresql). Promise: a new guid and a new next time for a live action (with :revive also for a finished
 -- one), once per request; spec and counters stay. Interruptions counted in the queue row are taken over, for that row
--- is dead from here on.
-with request as (
+-- is dead from here on. Waits for other writers of the action, at most lock_timeout.
+with patience as materialized (
+    select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
+),
+wanted as materialized (
+    select from matrixsched.scheduled_actions s
+     where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
+       and (s.state = 'live' or cast(:revive as boolean))
+       and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
+       and (select count(*) from patience) >= 0
+       for no key update
+),
+request as (
     insert into matrixsched.requests (request_guid, created_at)
-    values (cast(:request_guid as uuid), {now})
+    select cast(:request_guid as uuid), {now} from wanted
     on conflict do nothing
     returning request_guid
 ),
@@ -22,8 +33,6 @@ written as (
       from (select coalesce(cast(:at as timestamptz), -- or a delay, in days of 24 hours wherever the session is
                             ({now} at time zone 'UTC' + cast(:delay as interval)) at time zone 'UTC') as begins_at) b
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
-       and (s.state = 'live' or cast(:revive as boolean))
-       and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
        and exists (select from request)
     returning s.shard_id, s.action_id, s.action_guid, s.scheduled_at, s.lane, s.expires_at
 ),

@@ -1,14 +1,24 @@
 -- schedule (postgresql). Promise: each request is carried out once, however often and however late it is sent: only rows
 -- whose request is new are written, each action with its guid and exactly one incoming row. Returns the actions written.
+-- With :only_if_new nothing is written if an action of any of the ids is there when the statement begins.
 -- Waits for other writers of the same ids, at most lock_timeout (none given: as the caller's transaction says).
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
+),
+taken as materialized (
+    select from unnest(cast(:shard_ids as integer[]), cast(:action_ids as text[])) as k (shard_id, action_id)
+     cross join lateral (
+           select from matrixsched.scheduled_actions s
+            where s.shard_id = k.shard_id and s.action_id = k.action_id
+            limit 1) as found
+     where cast(:only_if_new as boolean)
+     limit 1
 ),
 request as (
     insert into matrixsched.requests (request_guid, created_at)
     select distinct r.request_guid, {now}
       from unnest(cast(:request_guids as uuid[])) as r (request_guid)
-     where (select count(*) from patience) >= 0
+     where (select count(*) from patience) >= 0 and not exists (select from taken)
     on conflict do nothing
     returning request_guid
 ),

@@ -4,7 +4,11 @@
 
 -- name: request
 insert into matrixsched_requests (request_guid, created_at)
-values (:request_guid, {now})
+select :request_guid, {now}
+  from matrixsched_scheduled_actions s
+ where s.shard_id = :shard_id and s.action_id = :action_id
+   and s.state = 'live'
+   and (:expected_guid is null or s.action_guid = :expected_guid)
 on conflict do nothing
 returning request_guid;
 
@@ -16,8 +20,6 @@ update matrixsched_scheduled_actions as s
            (select p.interrupted from matrixsched_processing_queue p
              where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid), 0)
  where s.shard_id = :shard_id and s.action_id = :action_id
-   and s.state = 'live'
-   and (:expected_guid is null or s.action_guid = :expected_guid)
 returning action_id, action_guid,
           exists (select 1 from matrixsched_processing_queue p
                    where p.shard_id = :shard_id and p.action_id = :action_id

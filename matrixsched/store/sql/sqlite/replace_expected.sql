@@ -3,7 +3,9 @@
 
 -- name: request
 insert into matrixsched_requests (request_guid, created_at)
-values (:request_guid, {now})
+select :request_guid, {now}
+  from matrixsched_scheduled_actions
+ where shard_id = :shard_id and action_id = :action_id and action_guid = :expected_guid
 on conflict do nothing
 returning request_guid;
 
@@ -15,7 +17,7 @@ update matrixsched_scheduled_actions
        tick_failures = 0, succeeded = 0, failed = 0, interrupted = 0, missed = 0, consecutive_failures = 0,
        last_outcome = null, last_error = null, last_started_at = null, last_ended_at = null, created_at = {now},
        updated_at = {now}, finished_at = null
- where shard_id = :shard_id and action_id = :action_id and action_guid = :expected_guid
+ where shard_id = :shard_id and action_id = :action_id
 returning action_id, action_guid, revision,
           exists (select 1 from matrixsched_processing_queue p
                    where p.shard_id = :shard_id and p.action_id = :action_id

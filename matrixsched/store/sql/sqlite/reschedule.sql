@@ -5,7 +5,11 @@
 
 -- name: request
 insert into matrixsched_requests (request_guid, created_at)
-values (:request_guid, {now})
+select :request_guid, {now}
+  from matrixsched_scheduled_actions s
+ where s.shard_id = :shard_id and s.action_id = :action_id
+   and (s.state = 'live' or :revive)
+   and (:expected_guid is null or s.action_guid = :expected_guid)
 on conflict do nothing
 returning request_guid;
 
@@ -20,8 +24,6 @@ update matrixsched_scheduled_actions as s
              where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid), 0),
        scheduled_at = :scheduled_at, tick_at = :scheduled_at, updated_at = {now}
  where s.shard_id = :shard_id and s.action_id = :action_id
-   and (s.state = 'live' or :revive)
-   and (:expected_guid is null or s.action_guid = :expected_guid)
 returning action_id, action_guid,
           exists (select 1 from matrixsched_processing_queue p
                    where p.shard_id = :shard_id and p.action_id = :action_id

@@ -2,7 +2,7 @@
 -- whose request is new are written, each action with its guid and exactly one incoming row.
 -- Differs from postgresql/schedule.sql: several statements in one transaction; no lock timeout (there is one writer), no
 -- NOTIFY (workers watch data_version). `judge` says what is there, for RETURNING would double the price of `write`.
--- `write` runs once for each row, for JSON carries no payload bytes.
+-- With only_if_new it is asked first, for all ids. `write` runs once for each row, for JSON carries no payload bytes.
 
 -- name: request
 insert into matrixsched_requests (request_guid, created_at)
