@@ -196,7 +196,8 @@ class App:
     ) -> ScheduledMany:
         """Write any number of actions made by `call()`, a thousand in a statement.
 
-        Without `connection` each thousand is a transaction: a mistake further on leaves the earlier ones written.
+        Without `connection` each thousand is a transaction: a mistake further on leaves the earlier ones written. With
+        `exists="error"` nothing of a thousand is written if one of its actions exists.
         `progress` is told how many are written so far.
         """
         return await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)

@@ -23,7 +23,8 @@ refused by the row.
     tidying    prune what is finished and old, sweep rows that no action stands behind
 
 Each step returns how long it may rest. Shutdown goes the other way round: no new claims; handlers get a grace; the
-rest are cancelled and their rows made due at once; the last outcomes are recorded; leases are prolonged to the end.
+rest are cancelled and their rows made due at once (a thread cannot be cancelled: its row is left to its lease); the
+last outcomes are recorded; leases are prolonged to the end.
 
 What is not promised: exactly-once side effects; order between actions; that a change stops an attempt already begun.
 """

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
-import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
-from enum import Enum, auto
 from functools import partial
 from typing import Any
 
@@ -23,7 +19,7 @@ from matrixsched.clock import Chance, Clock
 from matrixsched.context import Context
 from matrixsched.errors import InvalidPayload
 from matrixsched.events import AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
-from matrixsched.handlers import Handler, Handlers
+from matrixsched.handlers import Handlers
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import room
 from matrixsched.rules.outcome import (
@@ -32,7 +28,6 @@ from matrixsched.rules.outcome import (
     Ending,
     Failed,
     RetryAt,
-    Stopped,
     TimedOut,
     Unrunnable,
     Verdict,
@@ -46,6 +41,7 @@ from matrixsched.worker.leases import Held, Leases
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
+from matrixsched.worker.run import Cause, Run, context_of, describe, ending_of, is_cancelled, leave
 
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
@@ -53,48 +49,6 @@ PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
 
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
-
-
-class Cause(Enum):
-    """Why a handler was cancelled."""
-
-    TIMEOUT = auto()
-    LOST = auto()
-    STOP = auto()
-
-
-class Run:
-    """A handler under way."""
-
-    __slots__ = (
-        "abandoned",
-        "cause",
-        "deadline",
-        "given_up",
-        "handler",
-        "held",
-        "in_thread",
-        "leaked",
-        "scope",
-        "started_at",
-        "timeout",
-    )
-
-    def __init__(self, held: Held, handler: Handler[..., Any], timeout: timedelta, started_at: float) -> None:
-        self.held = held
-        self.handler = handler
-        self.timeout = timeout
-        self.started_at = started_at
-        self.deadline = started_at + timeout.total_seconds()
-        self.scope = anyio.CancelScope()
-        self.cause: Cause | None = None
-        self.leaked = False
-        self.in_thread = False
-        """The handler is a plain function, and its thread has begun and not ended."""
-        self.given_up = False
-        """Cancelled for good: a thread that has not begun must not begin any more."""
-        self.abandoned = False
-        """Nobody waits any longer for its thread, which goes on."""
 
 
 class Runner:
@@ -230,7 +184,7 @@ class Runner:
             ending = await self._ending(held, started_at)
         except Exception as error:
             # Whatever we did not think of concerns this attempt alone: its neighbours run, and the worker lives.
-            ending = Failed(_describe(error))
+            ending = Failed(describe(error))
         if ending is not None:
             self._end(held, ending, started_at)
 
@@ -256,7 +210,7 @@ class Runner:
         except InvalidPayload as error:
             return Unrunnable(str(error))
         now = self._database_now(held)
-        context = _context(attempt, now + run.timeout)
+        context = context_of(attempt, now + run.timeout)
         # A handler that ignores its limit is judged when its grace ends; the margin is for recording that in time.
         held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace + self._policy.lease_margin
         self._running[run] = None
@@ -273,7 +227,7 @@ class Runner:
                 ending = await self._called(run, payload, context)
         except RuntimeError:
             # Only leaving the scope raises that: the handler entered one inside of it and never left.
-            _leave(run.scope)
+            leave(run.scope)
             ending = Failed("the handler left a cancel scope or a task group open") if run.cause is None else None
         finally:
             del self._running[run]
@@ -283,7 +237,7 @@ class Runner:
             self._leak(-1)
             return None  # judged when it leaked
         if ending is None and not run.abandoned:
-            ending = _ending_of(run)
+            ending = ending_of(run)
         if ending is None:
             # Lost, or its thread still runs: nothing is recorded, and nobody gets the row before its lease ends.
             self._forget(held)
@@ -298,9 +252,9 @@ class Runner:
         except BaseException as error:
             # A handler may raise anything, SystemExit and cancellations of its own included. Only when it was us, or
             # whoever runs us, that cancelled may the cancellation go on.
-            if isinstance(error, anyio.get_cancelled_exc_class()) and _is_cancelled(run):
+            if isinstance(error, anyio.get_cancelled_exc_class()) and is_cancelled(run):
                 raise
-            return Failed(_describe(error))
+            return Failed(describe(error))
 
     async def _invoke(self, run: Run, payload: object, context: Context) -> object:
         async def innermost() -> object:
@@ -384,7 +338,7 @@ class Runner:
             return judge(attempt, ending, retry, now, spread)
         except Exception as error:
             try:
-                return judge(attempt, Failed(_describe(error)), retry, now, spread)
+                return judge(attempt, Failed(describe(error)), retry, now, spread)
             except Exception:
                 return None
 
@@ -478,64 +432,3 @@ class Runner:
         while self._running:
             self.finished = anyio.Event()
             await self.finished.wait()
-
-
-def _context(attempt: Attempt, deadline: datetime) -> Context:
-    claim = attempt.claim
-    return Context(
-        id=claim.action_id,
-        guid=claim.guid,
-        handler=attempt.handler,
-        version=attempt.version,
-        attempt=claim.attempt,
-        tick=attempt.tick,
-        scheduled_at=attempt.due_at,
-        deadline=deadline,
-        failures=attempt.tick_failures,
-        interruptions=attempt.interruptions,
-    )
-
-
-def _ending_of(run: Run) -> Ending | None:
-    """What became of a handler that was cancelled."""
-    match run.cause:
-        case Cause.TIMEOUT:
-            return TimedOut(run.timeout)
-        case Cause.STOP:
-            return Stopped()
-        case _:
-            return None  # lost: the row tells the next owner that this attempt was interrupted
-
-
-def _is_cancelled(run: Run) -> bool:
-    return run.scope.cancel_called or anyio.current_effective_deadline() == float("-inf")
-
-
-def _leave(scope: anyio.CancelScope) -> None:
-    """Leave a scope together with those inside of it that were never left.
-
-    Otherwise the task would stay in them: their deadlines would cancel whatever is run in its slot later. anyio does
-    not tell which they are, so this looks where it keeps them.
-    """
-    for inner in list(getattr(scope, "_child_scopes", ())):
-        if getattr(inner, "_host_task", None) is asyncio.current_task():
-            _leave(inner)
-    with suppress(RuntimeError):
-        scope.__exit__(None, None, None)
-
-
-def _describe(error: BaseException) -> str:
-    """What is stored of an error: its kind and message, and where it was raised. It raises nothing itself."""
-    try:
-        frames = traceback.extract_tb(error.__traceback__)[-3:]
-        places = [f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in reversed(frames)]
-        return f"{type(error).__name__}: {_message(error)} [in {' < '.join(places)}]"
-    except Exception:
-        return f"{type(error).__name__}, of which no more can be told"
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException as another:  # an error is text of somebody else's making, too
-        return f"(its message cannot be shown: {type(another).__name__})"

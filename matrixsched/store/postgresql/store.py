@@ -31,6 +31,7 @@ from matrixsched.store.transition import Ask, Row, Transition
 T = TypeVar("T")
 
 CONNECTIONS_DEFAULT = 8
+SIBLING_CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 30.0
 PLAN_LIFETIME_S = 20.0
@@ -94,7 +95,7 @@ class PostgresStore:
             self.installation,
             clock=self._test_clock,
             chance=self._chance,
-            connections=1,
+            connections=SIBLING_CONNECTIONS,
             prepared_statements=self._prepared_statements,
             listen=False,
         )

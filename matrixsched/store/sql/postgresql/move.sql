@@ -42,8 +42,9 @@ running as materialized ( -- those of them whose rows nobody writes now; locked,
                             for share of s skip locked) s
 ),
 judged as materialized (
-    select t.shard_id, t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at, t.expires_at, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at,
-           a.tick_failures, r.scheduled_at as blocked_until,
+    select t.shard_id, t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at, t.expires_at, a.version,
+           a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at, a.tick_failures,
+           r.scheduled_at as blocked_until,
            case when a.action_guid is null then 'dead'
                 when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
                 when r.scheduled_at is not null then 'blocked'

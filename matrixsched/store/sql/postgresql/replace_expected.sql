@@ -25,7 +25,8 @@ written as (
            template = cast(:template as text), zone = cast(:zone as text),
            expires_at = cast(:expires_at as timestamptz), state = 'live',
            scheduled_at = b.begins_at, tick = 0, tick_at = b.begins_at, tick_failures = 0,
-           succeeded = 0, failed = 0, interrupted = 0, missed = 0, consecutive_failures = 0, last_outcome = null,
+           succeeded = 0, failed = 0, interrupted = 0, missed = 0, deferred = 0,
+           consecutive_failures = 0, last_outcome = null,
            last_error = null, last_started_at = null, last_ended_at = null, created_at = {now}, updated_at = {now},
            finished_at = null
       from (select coalesce(cast(:at as timestamptz), -- or a delay, in days of 24 hours wherever the session is

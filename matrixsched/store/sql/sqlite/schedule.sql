@@ -31,7 +31,8 @@ on conflict (shard_id, action_id) do update
        revision = s.revision + 1, handler = excluded.handler, payload = excluded.payload, terms = excluded.terms,
        lane = excluded.lane, priority = excluded.priority, template = excluded.template, zone = excluded.zone,
        expires_at = excluded.expires_at, state = 'live', scheduled_at = excluded.scheduled_at, tick = 0,
-       tick_at = excluded.tick_at, tick_failures = 0, succeeded = 0, failed = 0, interrupted = 0, missed = 0,
+       tick_at = excluded.tick_at, tick_failures = 0, succeeded = 0, failed = 0, interrupted = 0,
+       missed = 0, deferred = 0,
        consecutive_failures = 0, last_outcome = null, last_error = null, last_started_at = null,
        last_ended_at = null, created_at = excluded.created_at, updated_at = excluded.updated_at, finished_at = null;
 
