@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import traceback
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -98,7 +97,7 @@ def leave(scope: anyio.CancelScope) -> None:
     not tell which they are, so this looks where it keeps them.
     """
     for inner in list(getattr(scope, "_child_scopes", ())):
-        if getattr(inner, "_host_task", None) is asyncio.current_task():
+        if id(getattr(inner, "_host_task", None)) == anyio.get_current_task().id:
             leave(inner)
     with suppress(RuntimeError):
         scope.__exit__(None, None, None)
