@@ -216,12 +216,12 @@ PLANTED = (
     Planted(
         "a request that is sent again is carried out again",
         sql("schedule.request", "do nothing", "(request_guid) do update set created_at = excluded.created_at"),
-        ("one_live_row", "doubled"),
+        ("one_live_row", "doubled", "lost", "superseded"),
     ),
     Planted(
         "a lost reply is answered with another request",
         asked_differently("schedule", _with_fresh_request),
-        ("one_live_row", "doubled"),
+        ("one_live_row", "doubled", "lost", "superseded"),
     ),
     Planted(
         "pruning takes what is old, finished or not",
