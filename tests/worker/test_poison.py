@@ -257,7 +257,7 @@ def test_a_mistaken_handler_is_refused_at_registration_in_words(mistake):
 
 
 def test_a_handler_registered_without_a_name_is_told_how():
-    with pytest.raises(BadInput, match=r'use @app\.action\("name"\)'):
+    with pytest.raises(BadInput, match=r'@app\.action\("name"\)'):
         App("sqlite://").action(unspeakable)(unspeakable)  # type: ignore[arg-type]
 
 
