@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -11,10 +11,9 @@ from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
-from matrixsched.context import Context
 from matrixsched.errors import BadInput
 from matrixsched.events import Events
-from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers
+from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retry import Retry
@@ -32,8 +31,6 @@ Shards = list[ShardReport]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class App:

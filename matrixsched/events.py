@@ -1,14 +1,15 @@
 """Facts in the past tense, and who wants to hear them. Logs and metrics are subscribers like any other.
 
-Subscribers are called at once, in the worker's thread, and must be quick. One that raises is reported by Python's own
-`sys.unraisablehook` and heard no more: an observer must never stop the work.
+Subscribers are called at once, in the thread where it happened (that of the worker, or the one that keeps its leases),
+and must be quick. One that raises is reported by Python's own `sys.unraisablehook` and heard no more: an observer must
+never stop the work.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -150,10 +151,6 @@ class Events:
         subscribers = self._subscribers.get(type(event))
         if subscribers:
             self._tell(subscribers, event)
-
-    def emit_all(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self.emit(event)
 
     def _tell(self, subscribers: list[Callable[[Any], None]], event: Event) -> None:
         for subscriber in list(subscribers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,6 +21,9 @@ from matrixsched.rules.times import check_duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+"""`async def around(context, call_next)`: what is done around every handler."""
 
 PAYLOAD_BYTES_MAX = 1_000_000
 TIMEOUT_DEFAULT = timedelta(seconds=60)

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 import anyio
 import anyio.abc
@@ -19,7 +18,7 @@ from matrixsched.clock import Chance, Clock
 from matrixsched.context import Context
 from matrixsched.errors import InvalidPayload
 from matrixsched.events import AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
-from matrixsched.handlers import Handlers
+from matrixsched.handlers import Handlers, Middleware
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import room
 from matrixsched.rules.outcome import (
@@ -47,8 +46,6 @@ TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
 PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
-
-Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Runner:
