@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +16,10 @@ from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
 
 from matrixsched import App
 from matrixsched.clock import ManualClock, SeededChance
+
+# A run in the background of a script inherits an ignored SIGINT, and so would every process that tests start and stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
