@@ -37,8 +37,6 @@ taken as (
            last_processing_start_at = {now}, last_heartbeat_at = {now}
       from chosen c
      where l.shard_id = c.shard_id
-       -- Not flushed: the claim that follows flushes it too, and a lock that a crash takes back was of no use yet.
-       and (select set_config('synchronous_commit', 'off', true)) = 'off'
     returning l.shard_id
 )
 select {now} as now, t.shard_id,

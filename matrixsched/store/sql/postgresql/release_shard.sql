@@ -2,6 +2,4 @@
 update matrixsched.shard_locks
    set locked = false
  where shard_id = cast(:shard_id as integer) and last_lock_guid = cast(:sync_guid as uuid) and locked
-   -- Not flushed: if the server crashes now, the lock is free when its lease ends.
-   and (select set_config('synchronous_commit', 'off', true)) = 'off'
 returning shard_id;
