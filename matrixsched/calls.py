@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -63,10 +64,26 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledMany:
-    total: int
-    created: int
-    replaced: int
-    kept: int
+    """How many calls there were, and what became of them."""
+
+    total: int = 0
+    created: int = 0
+    replaced: int = 0
+    kept: int = 0
+
+    @staticmethod
+    def of(scheduled: Sequence[Scheduled]) -> ScheduledMany:
+        created = sum(one.created for one in scheduled)
+        changed = sum(one.changed for one in scheduled)
+        return ScheduledMany(len(scheduled), created, changed - created, len(scheduled) - changed)
+
+    def __add__(self, more: ScheduledMany) -> ScheduledMany:
+        return ScheduledMany(
+            self.total + more.total,
+            self.created + more.created,
+            self.replaced + more.replaced,
+            self.kept + more.kept,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,18 +151,15 @@ class Scheduler:
         connection: AsyncCaller | None,
         progress: Callable[[int], object] | None,
     ) -> ScheduledMany:
-        total = created = changed = 0
+        many = ScheduledMany()
         for batch in batches(calls, self._policy.batch_max):
             scheduled = await self._perform(self.scheduling(batch, exists), connection)
-            total += len(scheduled)
-            created += sum(one.created for one in scheduled)
-            changed += sum(one.changed for one in scheduled)
+            many += ScheduledMany.of(scheduled)
             if progress is not None:
-                progress(total)
-        return ScheduledMany(total, created, changed - created, total - changed)
+                progress(many.total)
+        return many
 
-    async def change(self, operation: Transition[Scheduled], connection: AsyncCaller | None) -> Scheduled:
-        assert isinstance(operation, Operation)
+    async def change(self, operation: Operation[Scheduled], connection: AsyncCaller | None) -> Scheduled:
         return await self._perform(operation, connection)
 
     async def read(self, operation: Transition[T], connection: AsyncCaller | None) -> T:

@@ -24,7 +24,7 @@ from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
-from matrixsched.scheduler import Scheduler, batches
+from matrixsched.scheduler import Operation, Scheduler, batches
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -126,26 +126,24 @@ class SyncApp:
         progress: Callable[[int], object] | None = None,
     ) -> ScheduledMany:
         """As App.schedule_many. The calls are drawn in this thread."""
-        total = created = changed = 0
+        many = ScheduledMany()
         for batch in batches(calls, self._app.policy.batch_max):
             if connection is None:
-                many = self._await(
+                many += self._await(
                     lambda scheduler, batch=batch: scheduler.schedule_many(  # type: ignore[misc]
                         batch, exists=exists, connection=None, progress=None
                     )
                 )
-                created, changed = created + many.created, changed + many.created + many.replaced
             else:
-                scheduled = self._inside(
-                    connection,
-                    lambda scheduler, batch=batch: scheduler.scheduling(batch, exists),  # type: ignore[misc]
+                many += ScheduledMany.of(
+                    self._inside(
+                        connection,
+                        lambda scheduler, batch=batch: scheduler.scheduling(batch, exists),  # type: ignore[misc]
+                    )
                 )
-                created += sum(one.created for one in scheduled)
-                changed += sum(one.changed for one in scheduled)
-            total += len(batch)
             if progress is not None:
-                progress(total)
-        return ScheduledMany(total, created, changed - created, total - changed)
+                progress(many.total)
+        return many
 
     def reschedule(
         self,
@@ -221,7 +219,7 @@ class SyncApp:
     # How they are carried out.
 
     def _change(
-        self, connection: SyncCaller | None, operation: Callable[[Scheduler], Transition[Scheduled]]
+        self, connection: SyncCaller | None, operation: Callable[[Scheduler], Operation[Scheduled]]
     ) -> Scheduled:
         if connection is not None:
             return self._inside(connection, operation)
