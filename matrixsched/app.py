@@ -80,19 +80,20 @@ class App:
     # Handlers.
 
     def action(
-        self, name: str, *, retry: Retry | None = None, timeout: timedelta | None = None
+        self, name: str, *, retry: Retry | None = None, timeout: timedelta | None = None, version: int = 1
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a function, async or not, as the handler `name`.
 
         It takes (payload), (payload, context), (context) or nothing; the payload's type is read from its annotation. It
         returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
-        `timeout` (default 60 s) it is cancelled.
+        `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the type
+        changes, and let `@handler.upcast(older)` lift what is stored already.
         """
         if not isinstance(name, str):
             raise BadInput('a handler is registered under a name: @app.action("name"), with parentheses')
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
-            return self.handlers.register(name, function, retry=retry, timeout=timeout)
+            return self.handlers.register(name, function, retry=retry, timeout=timeout, version=version)
 
         return register
 
@@ -155,6 +156,7 @@ class App:
         start_within: timedelta | None = None,
         expires_at: datetime | None = None,
         priority: int = 0,
+        payload_version: int | None = None,
         exists: Exists = "replace",
         expected_guid: UUID | None = None,
         request_id: str | None = None,
@@ -165,6 +167,7 @@ class App:
         Without an `id` one is made. An action of that id is replaced (its attempt under way is not stopped), kept, or
         an error, as `exists` says; `expected_guid` replaces only that very version. The same `request_id` takes effect
         once. `start_within`: no attempt begins later than that after its tick. `expires_at` ends the action.
+        `payload_version` goes with the name of a handler that is not registered here, if it takes more than version 1.
         With `connection` (AsyncConnection or AsyncSession) it is part of the caller's transaction.
         """
         call = Call(
@@ -179,6 +182,7 @@ class App:
             start_within=start_within,
             expires_at=expires_at,
             priority=priority,
+            payload_version=payload_version,
             request_id=request_id,
         )
         return await self.scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=connection)

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from matrixsched.errors import ActionExists, BadInput, InvalidTime
 from matrixsched.handlers import Handler
-from matrixsched.rules.action import Action, State
+from matrixsched.rules.action import Action, State, Terms
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Every, Repeat, every
@@ -39,6 +39,8 @@ class Call:
     start_within: timedelta | None = None
     expires_at: datetime | None = None
     priority: int = 0
+    payload_version: int | None = None
+    """Of a payload for a handler that is not registered here; else it is the handler's own."""
     request_id: str | None = None
 
 
@@ -162,6 +164,17 @@ def check_exists(exists: str) -> Exists:
         case "replace" | "keep" | "error":
             return exists
     raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
+
+
+def terms_of(call: Call, repeat: Repeat | None, payload_version: int) -> Terms:
+    """What workers must know of the call; nothing is stored for a payload of version 1."""
+    return Terms(
+        retry=call.retry,
+        repeat=repeat,
+        timeout=call.timeout,
+        start_within=call.start_within,
+        payload_version=None if payload_version == 1 else payload_version,
+    )
 
 
 def needs_now(call: Call) -> bool:

@@ -6,6 +6,9 @@
     │   ├── InvalidTime
     │   ├── InvalidNumber
     │   ├── InvalidPayload
+    │   │   ├── UpcasterMissing
+    │   │   ├── UpcastFailed
+    │   │   └── PayloadTooNew
     │   ├── PayloadTooLarge
     │   └── UnknownHandler
     ├── ActionNotFound (LookupError)
@@ -89,6 +92,41 @@ class InvalidPayload(BadInput):
     def __init__(self, handler: str, why: str) -> None:
         super().__init__(f"payload for handler {handler!r}: {why}")
         self.handler, self.why = handler, why
+
+
+class UpcasterMissing(InvalidPayload):
+    """Nothing leads from an older version of a payload to the one its handler takes."""
+
+    remedy = "Register it with @handler.upcast(version); quarantined actions then run with run_now()."
+
+    def __init__(self, handler: str, version: int, missing: Sequence[range]) -> None:
+        super().__init__(handler, f"nothing leads to version {version} from version {in_words(missing)}")
+        self.version, self.missing = version, tuple(missing)
+
+
+def in_words(versions: Sequence[range]) -> str:
+    """Versions for a person to read: 1, 3 to 5."""
+    return ", ".join(f"{span[0]}" if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in versions)
+
+
+class UpcastFailed(InvalidPayload):
+    """An upcaster could not make the next version of a payload."""
+
+    remedy = "Correct the upcaster; quarantined actions then run with run_now()."
+
+    def __init__(self, handler: str, from_version: int, why: str) -> None:
+        super().__init__(handler, f"the upcaster from version {from_version} failed: {why}")
+        self.from_version = from_version
+
+
+class PayloadTooNew(InvalidPayload):
+    """A payload of a version that this process does not know yet."""
+
+    remedy = "Deploy the newer handler here, too; until then its workers run the action."
+
+    def __init__(self, handler: str, version: int, known: int) -> None:
+        super().__init__(handler, f"it is of version {version}, this process knows versions up to {known}")
+        self.version, self.known = version, known
 
 
 class PayloadTooLarge(BadInput):

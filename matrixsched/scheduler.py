@@ -34,6 +34,7 @@ from matrixsched.calls import (
     id_of,
     needs_now,
     request_guid,
+    terms_of,
 )
 from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import BATCH_MAX, Coalescer
@@ -48,7 +49,7 @@ from matrixsched.errors import (
     OutcomeUnknown,
 )
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import UNGATED, Action, PastAttempt, State, Terms
+from matrixsched.rules.action import UNGATED, Action, PastAttempt, State
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_name, shard_of
 from matrixsched.rules.schedule import begin
@@ -312,7 +313,7 @@ class Scheduler:
     def _new_action(self, call: Call, guid: UUID, shard_count: int, now: datetime | None) -> NewAction:
         """The call as it is written; everything about it has been checked then."""
         timing = check_call(call)
-        handler, payload = self._handlers.encode(call.handler, call.payload)
+        handler, payload, version = self._handlers.encode(call.handler, call.payload, call.payload_version)
         action_id = id_of(call) or guid.hex
         repeat, at = call.repeat, timing.at
         if repeat is not None:
@@ -327,7 +328,7 @@ class Scheduler:
             request_guid=request_guid("schedule", action_id, call.request_id),
             handler=handler,
             payload=payload,
-            terms=Terms(retry=call.retry, repeat=repeat, timeout=call.timeout, start_within=call.start_within),
+            terms=terms_of(call, repeat, version),
             lane=UNGATED,
             priority=call.priority,
             template=None,

@@ -88,6 +88,7 @@ class SyncApp:
         start_within: timedelta | None = None,
         expires_at: datetime | None = None,
         priority: int = 0,
+        payload_version: int | None = None,
         exists: Exists = "replace",
         expected_guid: UUID | None = None,
         request_id: str | None = None,
@@ -106,6 +107,7 @@ class SyncApp:
             start_within=start_within,
             expires_at=expires_at,
             priority=priority,
+            payload_version=payload_version,
             request_id=request_id,
         )
         if connection is None:

@@ -63,6 +63,8 @@ class Terms:
     repeat: Repeat | None = None
     timeout: timedelta | None = None
     start_within: timedelta | None = None
+    payload_version: int | None = None
+    """None is version 1, so that rows from before anybody thought of versions have one."""
     unreadable: str | None = None
     """Why these terms could not be read, as when a newer version of the library wrote them; the rest is None then."""
 

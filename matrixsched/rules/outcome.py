@@ -107,8 +107,8 @@ class Verdict:
     error: str | None = None
 
 
-def refusal(attempt: Attempt, policy: Retry, now: datetime) -> Ending | None:
-    """Why this attempt must not call its handler, or None when it may."""
+def refusal(attempt: Attempt, policy: Retry, now: datetime, payload_version: int = 1) -> Ending | None:
+    """Why this attempt must not call its handler, which takes payloads up to that version; None when it may."""
     if attempt.terms.unreadable is not None:
         # Most likely this worker is the older one: leave the action to those who can read it.
         return RetryAt(UNREADABLE_DELAY, attempt.terms.unreadable)
@@ -122,6 +122,13 @@ def refusal(attempt: Attempt, policy: Retry, now: datetime) -> Ending | None:
     start_within = attempt.terms.start_within
     if start_within is not None and now > attempt.tick_at + start_within:
         return Missed()
+    stored_version = attempt.terms.payload_version or 1
+    if stored_version > payload_version:
+        # This worker is the older one: as above.
+        return RetryAt(
+            UNREADABLE_DELAY,
+            f"its payload is of version {stored_version}, which a newer worker takes: this one takes {payload_version}",
+        )
     return None
 
 

@@ -13,7 +13,7 @@ from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Every, Repeat
 
 NO_TERMS = "{}"
-_KNOWN = {"retry", "repeat", "timeout_s", "start_within_s"}
+_KNOWN = {"retry", "repeat", "timeout_s", "start_within_s", "payload_version"}
 
 
 def encode_terms(terms: Terms) -> str:
@@ -26,6 +26,8 @@ def encode_terms(terms: Terms) -> str:
         stored["timeout_s"] = terms.timeout.total_seconds()
     if terms.start_within is not None:
         stored["start_within_s"] = terms.start_within.total_seconds()
+    if terms.payload_version is not None:
+        stored["payload_version"] = terms.payload_version
     return json.dumps(stored, separators=(",", ":"), allow_nan=False) if stored else NO_TERMS
 
 
@@ -46,6 +48,7 @@ def _decode_terms(stored: dict[str, Any]) -> Terms:
         repeat=_decode_repeat(stored["repeat"]) if "repeat" in stored else None,
         timeout=_seconds(stored.get("timeout_s")),
         start_within=_seconds(stored.get("start_within_s")),
+        payload_version=_version(stored["payload_version"]) if "payload_version" in stored else None,
     )
 
 
@@ -92,3 +95,9 @@ def _decode_repeat(stored: dict[str, Any]) -> Repeat:
 
 def _seconds(stored: float | None) -> timedelta | None:
     return None if stored is None else timedelta(seconds=stored)
+
+
+def _version(stored: object) -> int:
+    if isinstance(stored, bool) or not isinstance(stored, int) or stored < 1:
+        raise ValueError("a version is a whole number from 1 on")
+    return stored

@@ -14,7 +14,7 @@ import anyio.to_thread
 from anyio.from_thread import start_blocking_portal
 
 import matrixsched
-from matrixsched.errors import BadInput, DatabaseError, HandlersLeaked
+from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
 from matrixsched.store.store import Store
 from matrixsched.worker.bounded import BoundedStore
@@ -39,6 +39,8 @@ class Worker:
     def __init__(self, app: App, policy: WorkerPolicy | None = None, *, name: str | None = None) -> None:
         if len(app.handlers) == 0:
             raise BadInput("the application has no handlers: register some with @app.action(name)")
+        if faults := app.handlers.faults():
+            raise ConfigurationError(faults)
         self.policy = policy or WorkerPolicy()
         self.name = name or _instance(app)
         self._store = BoundedStore(app.store, self.policy.attempt_lease.total_seconds() / 3)

@@ -188,7 +188,8 @@ class Runner:
     async def _ending(self, held: Held, started_at: float) -> Ending | None:
         attempt = held.attempt
         handler = self._handlers.named(attempt.handler)
-        refused = refusal(attempt, attempt.terms.retry or handler.retry, self._database_now(held))
+        retry = attempt.terms.retry or handler.retry
+        refused = refusal(attempt, retry, self._database_now(held), handler.version)
         if refused is not None:
             return refused
         return await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
@@ -203,7 +204,7 @@ class Runner:
         """How the attempt ended; None when it is not for us to say."""
         held, attempt = run.held, run.held.attempt
         try:
-            payload = run.handler.decode(attempt.payload)
+            payload = run.handler.decode(attempt.payload, attempt.terms.payload_version)
         except InvalidPayload as error:
             return Unrunnable(str(error))
         now = self._database_now(held)

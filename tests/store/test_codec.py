@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from matrixsched import Retry
+from matrixsched.payloads import VERSION_MAX
 from matrixsched.rules.action import Terms
 from matrixsched.rules.retry import ATTEMPTS_MAX
 from matrixsched.rules.schedule import INTERVAL_MIN, Every, every
@@ -54,6 +55,7 @@ def some_terms() -> st.SearchStrategy[Terms]:
         repeat=st.none() | repeats(),
         timeout=st.none() | durations(TICK),
         start_within=st.none() | durations(TICK),
+        payload_version=st.none() | st.integers(2, VERSION_MAX),
     )
 
 
