@@ -24,6 +24,7 @@ from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
 from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
+from matrixsched.tracing import Tracer, Untraced
 
 Page = list[Action]
 History = list[PastAttempt]
@@ -31,6 +32,7 @@ Shards = list[ShardReport]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E")
 
 
 class App:
@@ -58,6 +60,7 @@ class App:
         self.handlers = Handlers(payload_bytes_max=payload_bytes_max)
         self.middlewares: list[Middleware] = []
         self.events = Events()
+        self.tracer: Tracer = Untraced()
         self.clock = clock or SystemClock()
         self.chance = chance or SystemChance()
         self.policy = policy or SchedulerPolicy()
@@ -75,7 +78,16 @@ class App:
         return self._scheduler(store, wrote=lambda: None)
 
     def _scheduler(self, store: Store, *, wrote: Callable[[], None]) -> Scheduler:
-        return Scheduler(store, self.handlers, clock=self.clock, chance=self.chance, policy=self.policy, wrote=wrote)
+        return Scheduler(
+            store,
+            self.handlers,
+            clock=self.clock,
+            chance=self.chance,
+            policy=self.policy,
+            wrote=wrote,
+            events=self.events,
+            trace=lambda: self.tracer.carried(),
+        )
 
     # Handlers.
 
@@ -101,6 +113,22 @@ class App:
         """Register `async def around(context, call_next)`, called around every handler; the first one is outermost."""
         self.middlewares.append(around)
         return around
+
+    def on(self, kind: type[E]) -> Callable[[Callable[[E], object]], Callable[[E], object]]:
+        """Call a function at every event of a kind (see matrixsched.events), in this process.
+
+        >>> @app.on(AttemptEnded)
+        ... def tell(event: AttemptEnded) -> None: ...
+
+        It must be quick, and may be called from another thread. `app.events.subscribe(kind, function)` does the same
+        and returns what ends it.
+        """
+
+        def subscribe(subscriber: Callable[[E], object]) -> Callable[[E], object]:
+            self.events.subscribe(kind, subscriber)
+            return subscriber
+
+        return subscribe
 
     # Life.
 
@@ -185,7 +213,12 @@ class App:
             payload_version=payload_version,
             request_id=request_id,
         )
-        return await self.scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=connection)
+        with self.tracer.producing(call) as answered:
+            scheduled = await self.scheduler.schedule(
+                call, exists=exists, expected_guid=expected_guid, connection=connection
+            )
+            answered(scheduled)
+        return scheduled
 
     async def schedule_many(
         self,
@@ -201,7 +234,10 @@ class App:
         `exists="error"` nothing of a thousand is written if one of its actions exists.
         `progress` is told how many are written so far.
         """
-        return await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)
+        with self.tracer.producing(None) as answered:
+            many = await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)
+            answered(many)
+        return many
 
     async def reschedule(
         self,

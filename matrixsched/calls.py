@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -166,7 +166,7 @@ def check_exists(exists: str) -> Exists:
     raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
 
 
-def terms_of(call: Call, repeat: Repeat | None, payload_version: int) -> Terms:
+def terms_of(call: Call, repeat: Repeat | None, payload_version: int, trace: str | None) -> Terms:
     """What workers must know of the call; nothing is stored for a payload of version 1."""
     return Terms(
         retry=call.retry,
@@ -174,6 +174,7 @@ def terms_of(call: Call, repeat: Repeat | None, payload_version: int) -> Terms:
         timeout=call.timeout,
         start_within=call.start_within,
         payload_version=None if payload_version == 1 else payload_version,
+        trace=trace,
     )
 
 
@@ -195,6 +196,23 @@ def request_guid(operation: Request, action_id: str, request_id: str | None) -> 
         return None
     # No name holds a control character, so no two requests are written alike.
     return uuid5(_REQUESTS, "\0".join((operation, action_id, check_name("request_id", request_id))))
+
+
+def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
+    """Cut calls into batches in which no id stands twice, so that the order of calls for an id is kept."""
+    batch: list[Call] = []
+    ids: set[str] = set()
+    for call in calls:
+        check_call(call)
+        action_id = id_of(call)
+        if len(batch) >= size or action_id in ids:
+            yield batch
+            batch, ids = [], set()
+        batch.append(call)
+        if action_id is not None:
+            ids.add(action_id)
+    if batch:
+        yield batch
 
 
 def as_scheduled(new: NewAction, answer: Written | Action, exists: Exists) -> Scheduled:

@@ -18,13 +18,13 @@ from uuid import UUID
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
+from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, batches
 from matrixsched.handlers import Handler
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
-from matrixsched.scheduler import Operation, Scheduler, batches
+from matrixsched.scheduler import Operation, Scheduler
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -110,6 +110,14 @@ class SyncApp:
             payload_version=payload_version,
             request_id=request_id,
         )
+        with self._app.tracer.producing(call) as answered:
+            scheduled = self._scheduled(call, exists, expected_guid, connection)
+            answered(scheduled)
+        return scheduled
+
+    def _scheduled(
+        self, call: Call, exists: Exists, expected_guid: UUID | None, connection: SyncCaller | None
+    ) -> Scheduled:
         if connection is None:
             return self._await(
                 lambda scheduler: scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=None)
@@ -128,6 +136,18 @@ class SyncApp:
         progress: Callable[[int], object] | None = None,
     ) -> ScheduledMany:
         """As App.schedule_many. The calls are drawn in this thread."""
+        with self._app.tracer.producing(None) as answered:
+            many = self._scheduled_many(calls, exists, connection, progress)
+            answered(many)
+        return many
+
+    def _scheduled_many(
+        self,
+        calls: Iterable[Call],
+        exists: Exists,
+        connection: SyncCaller | None,
+        progress: Callable[[int], object] | None,
+    ) -> ScheduledMany:
         many = ScheduledMany()
         for batch in batches(calls, self._app.policy.batch_max):
             if connection is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -13,6 +15,8 @@ from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Every, Repeat
 
 NO_TERMS = "{}"
+_TRACE = re.compile(r'[{,]"trace":"([^"\\]*)"\}\Z')
+"""A trace stands last, so that it can be taken off without reading the rest."""
 _KNOWN = {"retry", "repeat", "timeout_s", "start_within_s", "payload_version"}
 
 
@@ -28,12 +32,23 @@ def encode_terms(terms: Terms) -> str:
         stored["start_within_s"] = terms.start_within.total_seconds()
     if terms.payload_version is not None:
         stored["payload_version"] = terms.payload_version
+    if terms.trace is not None:
+        stored["trace"] = terms.trace
     return json.dumps(stored, separators=(",", ":"), allow_nan=False) if stored else NO_TERMS
 
 
-@lru_cache(maxsize=4096)
 def decode_terms(text: str) -> Terms:
     """The terms; never an error, for one action that cannot be read must not stand in the way of its neighbours."""
+    found = _TRACE.search(text)
+    if found is None:
+        return _read_once(text)
+    # No two traces are alike: remembered with them, these texts would push out all others.
+    rest = text[: found.start()]
+    return replace(_read_once(f"{rest}}}" if rest else NO_TERMS), trace=found[1])
+
+
+@lru_cache(maxsize=4096)
+def _read_once(text: str) -> Terms:
     try:
         return _decode_terms(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, MatrixSchedError) as error:

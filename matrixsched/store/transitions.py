@@ -16,6 +16,7 @@ from matrixsched.store.values import (
     Acquired,
     ActionFilter,
     Answer,
+    Backlog,
     Change,
     Claimed,
     Ended,
@@ -145,6 +146,10 @@ class Transitions(Protocol):
     # Hygiene and operators.
 
     def shards(self, *, count_max: int) -> Transition[list[ShardReport]]: ...
+
+    def backlog(self, *, count_max: int) -> Transition[Backlog]:
+        """What is due now, over all shards and lanes; cheap however much is stored."""
+        ...
 
     def prune_actions(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
 

@@ -146,6 +146,16 @@ class ShardReport:
     oldest_due_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What is due in the whole installation and not under way."""
+
+    now: datetime
+    due: int
+    """Counted up to the limit that was asked for."""
+    oldest_due_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class SweepPosition:
     """How far the sweeper has come in a round through the processing queue."""

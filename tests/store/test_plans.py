@@ -157,6 +157,8 @@ HOT: dict[str, Transition[Any]] = {
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
     "history": DO.history(0, "running 0"),
     "shards": DO.shards(count_max=LIMIT),
+    "backlog": DO.backlog(count_max=LIMIT),
+    "backlog, nothing due": BEFORE_ALL.backlog(count_max=LIMIT),
     "prune_actions": DO.prune_actions(keep=timedelta(days=7), limit=LIMIT),
     "prune_requests": DO.prune_requests(keep=timedelta(hours=5), limit=LIMIT),
     "sweep_dead": DO.sweep_dead(SweepPosition(1, "future 500"), limit=LIMIT),

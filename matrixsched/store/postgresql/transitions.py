@@ -27,6 +27,7 @@ from matrixsched.store.values import (
     Acquired,
     ActionFilter,
     Answer,
+    Backlog,
     Change,
     Claimed,
     Ended,
@@ -311,6 +312,11 @@ class PostgresTransitions:
             )
             for row in rows
         ]
+
+    @transition
+    def backlog(self, *, count_max: int) -> Conversation[Backlog]:
+        (row,) = yield self._ask("backlog", count_max=count_max)
+        return Backlog(now=row["now"], due=row["due"], oldest_due_at=row["oldest_due_at"])
 
     @transition
     def prune_actions(self, *, keep: timedelta, limit: int) -> Conversation[int]:

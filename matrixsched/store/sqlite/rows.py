@@ -10,7 +10,7 @@ from uuid import UUID
 from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, PastAttempt, Spec, State, Status
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.transition import Row
-from matrixsched.store.values import Change, Ended, NewAction, ShardReport, Written
+from matrixsched.store.values import Backlog, Change, Ended, NewAction, ShardReport, Written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -229,3 +229,7 @@ def shard_report_of(row: Row) -> ShardReport:
         processing=row["processing"],
         oldest_due_at=moment_or_none(row["oldest_due_at"]),
     )
+
+
+def backlog_of(row: Row) -> Backlog:
+    return Backlog(now=moment_of(row["now"]), due=row["due"], oldest_due_at=moment_or_none(row["oldest_due_at"]))

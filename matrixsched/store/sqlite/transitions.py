@@ -34,6 +34,7 @@ from matrixsched.store.sqlite.rows import (
     again_of,
     as_json,
     attempt_of,
+    backlog_of,
     begins_at,
     changed_of,
     columns_of_change,
@@ -59,6 +60,7 @@ from matrixsched.store.values import (
     Acquired,
     ActionFilter,
     Answer,
+    Backlog,
     Change,
     Claimed,
     Ended,
@@ -403,6 +405,11 @@ class SqliteTransitions:
     def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:
         rows = yield self._ask("shards", count_max=count_max, now=self._now())
         return [shard_report_of(row) for row in rows]
+
+    @transition
+    def backlog(self, *, count_max: int) -> Conversation[Backlog]:
+        (row,) = yield self._ask("backlog", count_max=count_max, now=self._now())
+        return backlog_of(row)
 
     @transition
     def prune_actions(self, *, keep: timedelta, limit: int) -> Conversation[int]:
