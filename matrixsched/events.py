@@ -165,11 +165,19 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """Old finished actions, requests and dead queue rows were removed."""
+    """What is old, dead or too late was tidied away."""
 
     actions: int
+    """Finished actions that were kept long enough."""
     requests: int
     rows: int
+    """Queue rows that no action stood behind any more."""
+    expired: int = 0
+    """Actions that waited past their expiry, perhaps for a handler that no worker knows."""
+    leases: int = 0
+    """Leases that the database's clock had left behind, cut to the longest there are."""
+    history: int = 0
+    """Past attempts beyond those that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import IO
 
@@ -162,7 +163,7 @@ class Logs:
             )
 
     def _on_tidied(self, event: Tidied) -> None:
-        log(logging.DEBUG, "tidied", actions=event.actions, requests=event.requests, rows=event.rows)
+        log(logging.DEBUG, "tidied", **asdict(event))
 
 
 def _level(event: AttemptEnded) -> int:

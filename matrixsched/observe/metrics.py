@@ -151,7 +151,7 @@ class Metrics:
                 self._outcomes.labels(answer).inc(count)
 
     def _on_tidied(self, event: Tidied) -> None:
-        for kind in ("actions", "requests", "rows"):
+        for kind in ("actions", "requests", "rows", "expired", "leases", "history"):
             if count := getattr(event, kind):
                 self._tidied.labels(kind).inc(count)
 

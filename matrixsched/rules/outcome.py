@@ -14,6 +14,7 @@ from matrixsched.rules.times import check_duration, check_time
 
 ERROR_CHARACTERS_MAX = 2000
 UNREADABLE_DELAY = timedelta(seconds=10)
+EXPIRED_UNSTARTED = "expired before it could be started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread
         case Unrunnable(reason):
             return _end(attempt, Outcome.QUARANTINED, State.QUARANTINED, error=reason)
         case Expired():
-            return _end(attempt, Outcome.EXPIRED, State.EXPIRED, error="expired before it could be started")
+            return _end(attempt, Outcome.EXPIRED, State.EXPIRED, error=EXPIRED_UNSTARTED)
         case Missed():
             return _tick_ended(attempt, Outcome.MISSED, State.EXPIRED, now, spread, error="not started in time")
         case _:

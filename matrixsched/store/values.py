@@ -160,7 +160,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class SweepPosition:
-    """How far the sweeper has come in a round through the processing queue."""
+    """How far a sweep has come in its round through a table."""
 
     shard: int = -1
     action_id: str = ""
@@ -168,7 +168,33 @@ class SweepPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class TidyPosition:
+    """How far each of the sweeps has come; None when its round is complete, until all of them are."""
+
+    rows: SweepPosition | None = SweepPosition()
+    """Through the processing queue."""
+    history: SweepPosition | None = SweepPosition()
+
+    @property
+    def is_complete(self) -> bool:
+        return self.rows is None and self.history is None
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     gone: int
     position: SweepPosition
     """Where to go on; the beginning when the round is complete."""
+    shortened: int = 0
+    """Leases that the database's clock had left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What became of rows that waited past their expiry."""
+
+    late: int
+    """Rows that were found."""
+    gone: int
+    expired: int
+    """Actions that ended by it; the other rows that are gone were dead."""

@@ -71,7 +71,7 @@ class Worker:
             chance=self._chance,
             events=self._events,
         )
-        self.tidying = Tidying(self._store, self.policy, self._events)
+        self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
         self._news = Wakeup()
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""

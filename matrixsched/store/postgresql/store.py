@@ -52,6 +52,9 @@ _INIT_RACES = (
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]
+    is_read_committed = True
+    """Whether a transaction is READ COMMITTED here, as our statements need it, without being told."""
+
     def get_reset_query(self) -> str:
         # There is no session state to reset, and the round trip would be as long as many a statement.
         return ""
@@ -103,7 +106,12 @@ class PostgresStore:
     async def open(self) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._connections, command_timeout=STATEMENT_TIMEOUT_S, **self._how()
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                command_timeout=STATEMENT_TIMEOUT_S,
+                init=_note_isolation,
+                **self._how(),
             )
         except Exception as error:
             raise self._connecting(error) from None
@@ -139,15 +147,13 @@ class PostgresStore:
         connection = await self._connection()
         broken = True
         try:
-            conversation = transition.begin()
-            try:
-                ask = next(conversation)
-                while True:
-                    ask = conversation.send(await _fetch(connection, ask))
-            except StopIteration as end:
-                broken = False
-                answer: T = end.value
-                return answer
+            if connection.is_read_committed:
+                answer = await _hold(connection, transition)
+            else:
+                async with connection.transaction(isolation="read_committed"):
+                    answer = await _hold(connection, transition)
+            broken = False
+            return answer
         except _CONFLICT:
             broken = False
             raise
@@ -217,7 +223,7 @@ class PostgresStore:
         prefix = namespace(self.dialect, self.installation)
         connection = await self._connection()
         try:
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 await connection.execute(f"create schema if not exists {prefix.rstrip('.')}")
                 await connection.execute(
                     f"create table if not exists {prefix}migrations (number integer primary key, name text not null, "
@@ -295,6 +301,26 @@ _UNKNOWN = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
+
+
+async def _note_isolation(connection: _Connection) -> None:
+    """Find out once for a connection, so that the usual case costs nothing.
+
+    Where an operator chose another default, each transition says it with its BEGIN, at the price of two round trips. A
+    setting of the session would be cheaper, but poolers refuse it at the start or hand it on to strangers.
+    """
+    connection.is_read_committed = await connection.fetchval("show transaction_isolation") == "read committed"
+
+
+async def _hold(connection: asyncpg.Connection, transition: Transition[T]) -> T:
+    conversation = transition.begin()
+    try:
+        ask = next(conversation)
+        while True:
+            ask = conversation.send(await _fetch(connection, ask))
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
 
 
 async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:
