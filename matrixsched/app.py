@@ -22,7 +22,7 @@ from matrixsched.scheduler import Scheduler, SchedulerPolicy
 from matrixsched.store.callers import AsyncCaller
 from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
-from matrixsched.store.values import ActionFilter, ShardReport
+from matrixsched.store.values import ActionFilter, Pool, ShardReport
 from matrixsched.sync import SyncApp
 from matrixsched.tracing import Tracer, Untraced
 
@@ -315,6 +315,11 @@ class App:
     async def release_shard(self, shard: int, lock_guid: UUID) -> bool:
         """Free a shard lock if it is still held under that guid. Its holder notices and writes nothing more."""
         return await self.store.run(self.store.transitions.release_shard(shard, lock_guid))
+
+    @property
+    def pools(self) -> dict[str, Pool]:
+        """The connections of this process by who uses them: `app`, and `sync` once it was used."""
+        return {"app": self.store.pool} | ({} if self.sync.pool is None else {"sync": self.sync.pool})
 
     # Wake-ups inside this process.
 

@@ -28,7 +28,7 @@ from matrixsched.scheduler import Operation, Scheduler
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import ActionFilter
+from matrixsched.store.values import ActionFilter, Pool
 
 if TYPE_CHECKING:
     from matrixsched.app import App
@@ -68,6 +68,11 @@ class SyncApp:
             if life is not None:
                 atexit.unregister(self.close)
                 life.close()
+
+    @property
+    def pool(self) -> Pool | None:
+        """Its connections; None while it has none."""
+        return None if self._store is None or self._life is None else self._store.pool
 
     def init(self, *, shards: int = SHARDS_DEFAULT) -> list[str]:
         """As App.init."""

@@ -66,7 +66,7 @@ async def app() -> AsyncIterator[App]:
 
 async def test_a_scrape_tells_outcomes_lateness_and_run_time_by_handler(app: App) -> None:
     worker = Worker(app)
-    metrics = Metrics(app.events, worker.runner)
+    metrics = Metrics(app, worker=worker)
     for number in range(3):
         await app.schedule("greet", "Ada", id=f"greet:{number}")
     await app.schedule("refuse", "Bob")
@@ -90,17 +90,13 @@ async def test_a_scrape_tells_outcomes_lateness_and_run_time_by_handler(app: App
 
 
 def test_values_beyond_the_last_bucket_and_on_a_border_are_counted_like_prometheus_does() -> None:
-    events = Events()
-    metrics = Metrics(events, NoLoad())
+    app = App("sqlite://")
+    metrics = Metrics(app)
     for seconds in (0.001, 0.0011, 1e6):
-        events.emit(attempt_ended(late=timedelta(seconds=seconds)))
+        app.events.emit(attempt_ended(late=timedelta(seconds=seconds)))
     samples = metrics.exposition().decode().splitlines()
     buckets = [line.rpartition(" ") for line in samples if "late_seconds_bucket" in line]
     assert [count for _, _, count in buckets] == ["1.0"] + ["2.0"] * (len(buckets) - 2) + ["3.0"]
-
-
-class NoLoad:
-    held = running = leaked = 0
 
 
 def attempt_ended(
