@@ -22,7 +22,7 @@ from matrixsched.scheduler import Scheduler, SchedulerPolicy
 from matrixsched.store.callers import AsyncCaller
 from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
-from matrixsched.store.values import ActionFilter, Pool, ShardReport
+from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
 from matrixsched.tracing import Tracer, Untraced
 
@@ -317,9 +317,9 @@ class App:
         return await self.store.run(self.store.transitions.release_shard(shard, lock_guid))
 
     @property
-    def pools(self) -> dict[str, Pool]:
-        """The connections of this process by who uses them: `app`, and `sync` once it was used."""
-        return {"app": self.store.pool} | ({} if self.sync.pool is None else {"sync": self.sync.pool})
+    def stores(self) -> dict[str, Store]:
+        """What this process is connected by, by who uses it: `app`, and `sync` while it is open."""
+        return {"app": self.store} | ({} if self.sync.store is None else {"sync": self.sync.store})
 
     # Wake-ups inside this process.
 

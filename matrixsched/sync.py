@@ -28,7 +28,7 @@ from matrixsched.scheduler import Operation, Scheduler
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import ActionFilter, Pool
+from matrixsched.store.values import ActionFilter
 
 if TYPE_CHECKING:
     from matrixsched.app import App
@@ -70,9 +70,9 @@ class SyncApp:
                 life.close()
 
     @property
-    def pool(self) -> Pool | None:
-        """Its connections; None while it has none."""
-        return None if self._store is None or self._life is None else self._store.pool
+    def store(self) -> Store | None:
+        """What it is connected by; None while it is not."""
+        return None if self._life is None else self._store
 
     def init(self, *, shards: int = SHARDS_DEFAULT) -> list[str]:
         """As App.init."""

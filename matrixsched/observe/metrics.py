@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from glob import escape, glob
 from typing import Literal, Protocol
+from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -43,6 +44,7 @@ from matrixsched.events import (
     WorkerStopped,
 )
 from matrixsched.rules.action import Outcome
+from matrixsched.store.store import Store
 from matrixsched.store.values import Pool
 
 GaugeMode = Literal["livesum", "livemax", "livemostrecent"]
@@ -97,7 +99,8 @@ class Metrics:
         self._app = app
         self._worker = worker
         self._tallies: dict[str, _Tally] = {}
-        self._pools: dict[str, Pool] = {}
+        # By store: `app.sync` has another one, which counts from nothing, each time that it is opened.
+        self._pools: WeakKeyDictionary[Store, Pool] = WeakKeyDictionary()
         self._loop_peak = _Peak(PEAK_S)
         self._collecting = threading.Lock()
         before_others = _BeforeOthers(self.collect)
@@ -190,8 +193,8 @@ class Metrics:
             for handler, tally in list(self._tallies.items()):
                 self._add(handler, tally)
             self._loop_lag_max.set(self._loop_peak.value(self._app.clock.monotonic()))
-            for name, pool in self._app.pools.items():
-                self._tell_pool(name, pool)
+            for name, store in self._app.stores.items():
+                self._tell_pool(name, store)
             if self._worker is not None:
                 self._tell_load(self._worker)
 
@@ -205,16 +208,14 @@ class Metrics:
         self._leaked.set(worker.runner.leaked)
         self._shards_held.set(worker.intake.shards_held)
 
-    def _tell_pool(self, name: str, pool: Pool) -> None:
+    def _tell_pool(self, name: str, store: Store) -> None:
+        pool, before = store.pool, self._pools.get(store)
+        self._pools[store] = pool
         for state, count in (("most", pool.most), ("open", pool.open), ("in_use", pool.in_use)):
             self._connections.labels(name, state).set(count)
         self._waiting.labels(name).set(pool.waiting)
-        before = self._pools.get(name)
-        # After `app.sync` was closed and used again its pool is another one, which counts from nothing.
-        known = before if before is not None and pool.served >= before.served else None
-        self._served.labels(name).inc(pool.served - (known.served if known else 0))
-        self._waited.labels(name).inc(max(0.0, pool.waited_s - (known.waited_s if known else 0.0)))
-        self._pools[name] = pool
+        self._served.labels(name).inc(pool.served - (before.served if before else 0))
+        self._waited.labels(name).inc(pool.waited_s - (before.waited_s if before else 0.0))
 
     # Subscribers.
 
