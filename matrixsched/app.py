@@ -338,6 +338,11 @@ class App:
         """
         return await prune(self.store, keep, progress=progress, dry_run=dry_run)
 
+    @property
+    def stores(self) -> dict[str, Store]:
+        """What this process is connected by, by who uses it: `app`, and `sync` while it is open."""
+        return {"app": self.store} | ({} if self.sync.store is None else {"sync": self.sync.store})
+
     # Wake-ups inside this process.
 
     def on_news(self, wake: Callable[[], None]) -> None:

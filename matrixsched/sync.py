@@ -73,6 +73,11 @@ class SyncApp:
                 atexit.unregister(self.close)
                 life.close()
 
+    @property
+    def store(self) -> Store | None:
+        """What it is connected by; None while it is not."""
+        return None if self._life is None else self._store
+
     def init(self, *, shards: int = SHARDS_DEFAULT) -> list[str]:
         """As App.init."""
         with start_blocking_portal() as portal:

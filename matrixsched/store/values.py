@@ -158,6 +158,21 @@ class Backlog:
     oldest_due_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The connections of a store, and how long transitions waited for one."""
+
+    most: int
+    open: int
+    in_use: int
+    waiting: int
+    """Transitions that wait for a connection now."""
+    served: int
+    """How often one was had so far."""
+    waited_s: float
+    """How long that took, all in all."""
+
+
 @dataclass(frozen=True, slots=True)
 class SweepPosition:
     """How far a sweep has come in its round through a table."""

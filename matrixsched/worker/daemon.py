@@ -24,6 +24,7 @@ from matrixsched.worker.pace import Step, Wakeup, paced
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.runner import Runner
+from matrixsched.worker.sampling import Sampling
 from matrixsched.worker.tidying import Tidying
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Worker:
             events=self._events,
         )
         self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
+        self.sampling = Sampling(self._store, self._clock, self._events)
         self._news = Wakeup()
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
@@ -95,6 +97,8 @@ class Worker:
             self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "tidy", self.tidying.step, Wakeup())
+            self._start(keeping, "sample", self.sampling.backlog, Wakeup())
+            self._start(keeping, "loop", self.sampling.loop, Wakeup())
             keeping.start_soon(self._store.watch, self._news.set)
             keeping.start_soon(self._forward_room)
             async with anyio.create_task_group() as running:

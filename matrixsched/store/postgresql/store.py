@@ -27,6 +27,7 @@ from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
 from matrixsched.store.statements import Dialect, namespace
 from matrixsched.store.transition import Ask, Row, Transition
+from matrixsched.store.values import Pool
 
 T = TypeVar("T")
 
@@ -83,6 +84,8 @@ class PostgresStore:
         self._prepared_statements = prepared_statements
         self._listen = listen
         self._pool: asyncpg.Pool | None = None
+        self._waiting = self._served = 0
+        self._waited_s = 0.0
         self.installation = installation
         self.transitions = PostgresTransitions(installation, clock=clock)
 
@@ -91,6 +94,19 @@ class PostgresStore:
         parts = urlsplit(self._url)
         hosts = parts.netloc.rpartition("@")[2] or "the local socket"
         return f"PostgreSQL at {hosts}, database {parts.path.lstrip('/') or 'by default'}"
+
+    @property
+    def pool(self) -> Pool:
+        pool = self._pool
+        size, idle = (0, 0) if pool is None else (pool.get_size(), pool.get_idle_size())
+        return Pool(
+            most=self._connections,
+            open=size,
+            in_use=size - idle,
+            waiting=self._waiting,
+            served=self._served,
+            waited_s=self._waited_s,
+        )
 
     def sibling(self) -> PostgresStore:
         return PostgresStore(
@@ -167,12 +183,19 @@ class PostgresStore:
     async def _connection(self) -> asyncpg.Connection:
         if self._pool is None:
             raise NotOpen("the store is not open")
+        asked_at = self._clock.monotonic()
+        self._waiting += 1
         try:
-            return await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            self._served += 1
+            return connection
         except Exception as error:
             if isinstance(error, TimeoutError) and self._pool.get_size() >= self._connections:
                 raise DatabaseBusy(f"all {self._connections} connections to {self.description} are in use") from None
             raise self._connecting(error) from None
+        finally:
+            self._waiting -= 1
+            self._waited_s += self._clock.monotonic() - asked_at
 
     async def _put_back(self, connection: asyncpg.Connection, broken: bool) -> None:
         if self._pool is None:
