@@ -139,15 +139,9 @@ class PostgresStore:
         connection = await self._connection()
         broken = True
         try:
-            conversation = transition.begin()
-            try:
-                ask = next(conversation)
-                while True:
-                    ask = conversation.send(await _fetch(connection, ask))
-            except StopIteration as end:
-                broken = False
-                answer: T = end.value
-                return answer
+            answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
+            broken = False
+            return answer
         except _CONFLICT:
             broken = False
             raise
