@@ -199,7 +199,8 @@ class App:
         an error, as `exists` says; `expected_guid` replaces only that very version. The same `request_id` takes effect
         once. `start_within`: no attempt begins later than that after its tick. `expires_at` ends the action.
         `payload_version` goes with the name of a handler that is not registered here, if it takes more than version 1.
-        With `connection` (AsyncConnection or AsyncSession) it is part of the caller's transaction.
+        With `connection` it is part of the caller's transaction: an AsyncConnection or AsyncSession of SQLAlchemy, or
+        a connection of asyncpg, psycopg or aiosqlite.
         """
         call = Call(
             handler=handler,

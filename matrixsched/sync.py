@@ -103,7 +103,8 @@ class SyncApp:
         request_id: str | None = None,
         connection: SyncCaller | None = None,
     ) -> Scheduled:
-        """As App.schedule; `connection` is a synchronous Connection or Session."""
+        """As App.schedule; `connection` is a Connection or Session of SQLAlchemy, a connection of Django, psycopg or
+        sqlite3."""
         call = Call(
             handler=handler,
             payload=payload,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.abc
@@ -17,6 +18,7 @@ import matrixsched
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
 from matrixsched.store.store import Store
+from matrixsched.worker.beside import running_beside
 from matrixsched.worker.bounded import BoundedStore
 from matrixsched.worker.intake import Intake
 from matrixsched.worker.leases import Leases
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 class Worker:
     """Runs the actions of an application until it is told to stop.
 
+    Inside another program: `async with Worker(app): ...` opens the application, runs its actions beside the block and
+    lets those under way finish at its end, within the grace for stopping.
+
     Each step can also be driven by hand, one at a time: `run_due` for tests, the single steps for the simulator.
     """
 
@@ -42,6 +47,8 @@ class Worker:
             raise BadInput("the application has no handlers: register some with @app.action(name)")
         if faults := app.handlers.faults():
             raise ConfigurationError(faults)
+        self._app = app
+        self._beside: AbstractAsyncContextManager[Worker] | None = None
         self.policy = policy or WorkerPolicy()
         self.name = name or _instance(app)
         self._store = BoundedStore(app.store, self.policy.attempt_lease.total_seconds() / 3)
@@ -78,11 +85,23 @@ class Worker:
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
         self._stopping_at_once = anyio.Event()
+        self._given_up: HandlersLeaked | None = None
         self.running = anyio.Event()
         """Set once the worker looks for work."""
         app.on_news(self._news.set)
 
     # Life.
+
+    async def __aenter__(self) -> Self:
+        self._beside = running_beside(self, self._app)
+        await self._beside.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._beside is not None
+        return await self._beside.__aexit__(kind, error, trace)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Take no more work; handlers under way get their grace, or none."""
@@ -117,8 +136,10 @@ class Worker:
                 await self._flush()
             keeping.cancel_scope.cancel()
         self._events.emit(WorkerStopped(self.name, given_back, cancelled))
+        if self._given_up is not None:
+            raise self._given_up  # even if slots came back: nobody asked it to stop, so somebody must start another
         if self._has_leaked_too_much():
-            raise HandlersLeaked(self.runner.leaked, self.policy.concurrency)
+            raise self._leaked()
 
     def _start(self, group: anyio.abc.TaskGroup, name: str, step: Step, wakeup: Wakeup) -> None:
         group.start_soon(self._paced, name, step, wakeup, name=f"matrixsched {name}")
@@ -144,10 +165,14 @@ class Worker:
         """Give up when too many handlers ignore their limits: only a new process gets their slots back."""
         while not self._has_leaked_too_much():
             await self._clock.sleep(self.policy.rest_max.total_seconds())
+        self._given_up = self._leaked()
         self.stop()
 
     def _has_leaked_too_much(self) -> bool:
         return self.runner.leaked >= max(1, self.policy.concurrency * self.policy.leaked_max)
+
+    def _leaked(self) -> HandlersLeaked:
+        return HandlersLeaked(self.runner.leaked, self.policy.concurrency)
 
     async def _give_back(self) -> int:
         try:

@@ -164,10 +164,10 @@ class PostgresStore:
         broken = True
         try:
             if connection.is_read_committed:
-                answer = await _hold(connection, transition)
+                answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
             else:
                 async with connection.transaction(isolation="read_committed"):
-                    answer = await _hold(connection, transition)
+                    answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
             broken = False
             return answer
         except _CONFLICT:
@@ -333,17 +333,6 @@ async def _note_isolation(connection: _Connection) -> None:
     setting of the session would be cheaper, but poolers refuse it at the start or hand it on to strangers.
     """
     connection.is_read_committed = await connection.fetchval("show transaction_isolation") == "read committed"
-
-
-async def _hold(connection: asyncpg.Connection, transition: Transition[T]) -> T:
-    conversation = transition.begin()
-    try:
-        ask = next(conversation)
-        while True:
-            ask = conversation.send(await _fetch(connection, ask))
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
 
 
 async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:
