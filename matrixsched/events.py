@@ -143,6 +143,12 @@ class Events:
     def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
         self._subscribers[kind].append(subscriber)
 
+    def copy(self) -> Events:
+        """Events of their own with the subscribers of now: whoever subscribes later hears only one of the two."""
+        copied = Events()
+        copied._subscribers.update({kind: list(subscribers) for kind, subscribers in self._subscribers.items()})
+        return copied
+
     def wants(self, kind: type[Any]) -> bool:
         """Whether anybody listens; so that hot paths need not make events nobody hears."""
         return bool(self._subscribers.get(kind))
