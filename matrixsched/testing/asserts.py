@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from matrixsched.app import App
-from matrixsched.errors import ActionNotFound, UnknownHandler
+from matrixsched.errors import ActionNotFound, BadInput, UnknownHandler
 from matrixsched.handlers import Handler
 from matrixsched.rules.action import Action, Outcome, Spec, State
 from matrixsched.testing.steps import Ran, decoded
@@ -126,7 +126,7 @@ class Assertions:
     ) -> list[Ran]:
         """Attempts of which all this is true were made on this stage: so many, or at least one."""
         wanted = self._wanted(handler, id, None, ANY)
-        expected = None if outcome is None else Outcome(outcome)
+        expected = None if outcome is None else _outcome(outcome)
         fitting = [
             ran
             for ran in self._past
@@ -182,7 +182,7 @@ class Assertions:
         lines = []
         if (finished := self._finished(wanted.id)) is not None:
             lines.append(f"{wanted.id!r} is {finished.status.state} since {finished.status.finished_at}")
-        nearest = min(live, key=lambda one: len(wanted.misfits(one)) - (one.id == wanted.id), default=None)
+        nearest = min(live, key=lambda one: (one.id != wanted.id, len(wanted.misfits(one))), default=None)
         if nearest is not None:
             lines.append(f"nearest is {nearest.id!r}: {'; '.join(wanted.misfits(nearest))}")
         heading = f"scheduled at {self._now()}:" if live else f"nothing at all is scheduled at {self._now()}"
@@ -194,6 +194,13 @@ class Assertions:
         except ActionNotFound:
             return None
         return action if action is not None and action.status.state is not State.LIVE else None
+
+
+def _outcome(outcome: str) -> Outcome:
+    try:
+        return Outcome(outcome)
+    except ValueError:
+        raise BadInput(f"outcome is {outcome!r:.80}, but must be one of {', '.join(Outcome)}") from None
 
 
 def _listed(waiting: Sequence[Waiting]) -> list[str]:

@@ -31,6 +31,7 @@ TRANSITIONS = tuple(
         | {"replace", "get", "list"}
     )
 )
+_CARRIED_BY = {"schedule_many": "schedule", "run_now": "reschedule"}
 TIMES_MAX = 1_000_000
 
 
@@ -120,7 +121,9 @@ class Faults:
 
     def _arm(self, transition: str, fault: _Fault, times: int) -> None:
         if transition not in TRANSITIONS:
-            near = get_close_matches(str(transition), TRANSITIONS, n=1)
+            near = (
+                [_CARRIED_BY[transition]] if transition in _CARRIED_BY else get_close_matches(transition, TRANSITIONS)
+            )
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise BadInput(f"there is no transition {transition!r:.80}; {hint}they are {', '.join(TRANSITIONS)}")
         check_integer("times", times, least=1, most=TIMES_MAX)
