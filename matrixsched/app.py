@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
-from matrixsched.errors import BadInput
+from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
 from matrixsched.pruning import Progress, prune
@@ -67,6 +67,7 @@ class App:
         self.clock = clock or SystemClock()
         self.chance = chance or SystemChance()
         self.policy = policy or SchedulerPolicy()
+        self._make_scheduler: Callable[..., Scheduler] = Scheduler
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
         self.sync = SyncApp(self)
@@ -81,7 +82,7 @@ class App:
         return self._scheduler(store, wrote=lambda: None)
 
     def _scheduler(self, store: Store, *, wrote: Callable[[], None]) -> Scheduler:
-        return Scheduler(
+        return self._make_scheduler(
             store,
             self.handlers,
             clock=self.clock,
@@ -353,3 +354,28 @@ class App:
     def _wake(self) -> None:
         for wake in self._wakeups:
             wake()
+
+    # Tests.
+
+    @contextmanager
+    def bound_to(
+        self, store: Store, *, clock: Clock, chance: Chance, make_scheduler: Callable[..., Scheduler] = Scheduler
+    ) -> Iterator[None]:
+        """Everything of this application goes to another store until the block ends; then all is as before.
+
+        For tests of programs whose App stands in a module: `matrixsched.testing` opens this door. Refused while the
+        application is open, because calls under way would end up half here and half there. Subscribers and middlewares
+        that are added inside are gone afterwards, too.
+        """
+        if self._openings or self.sync.is_connected:
+            raise AlreadyOpen("the application is connected to its own database")
+        before = {name: value for name, value in vars(self).items() if name not in ("handlers", "policy", "sync")}
+        self.store, self.installation, self.clock, self.chance = store, store.installation, clock, chance
+        self.events, self.middlewares, self._wakeups = self.events.copy(), list(self.middlewares), []
+        self._make_scheduler = make_scheduler
+        self.scheduler = self._scheduler(store, wrote=self._wake)
+        try:
+            yield
+        finally:
+            self.sync.close()
+            vars(self).update(before)

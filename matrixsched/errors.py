@@ -24,6 +24,9 @@
     │   ├── AppNotFound
     │   └── ModuleBroken
     ├── NotOpen
+    ├── AlreadyOpen
+    ├── StageError                      the stage of a test cannot do what it was asked
+    │   └── NeverIdle
     ├── SchemaMissing
     │   └── DatabaseFileMissing
     ├── SchemaMismatch
@@ -279,6 +282,28 @@ class NotOpen(MatrixSchedError):
     """The application has no connection yet, or no longer."""
 
     remedy = "Use it inside `async with app:`, or the synchronous calls inside `with app.sync:`."
+
+
+class AlreadyOpen(MatrixSchedError):
+    """The application is connected, so a test cannot put another database in the place of its own."""
+
+    remedy = "Enter the stage before `async with app:`, and call app.sync.close() if synchronous code has connected."
+
+
+class StageError(MatrixSchedError):
+    """The stage of a test cannot do what it was asked."""
+
+    remedy = "Let one test at a time use the stage, and let no handler call it."
+
+
+class NeverIdle(StageError):
+    """So many attempts were made in one go that it would most likely never end."""
+
+    remedy = "Travel less far at once, or raise attempts_max if so many are meant."
+
+    def __init__(self, attempts: int, busiest: str, times: int) -> None:
+        super().__init__(f"{attempts:,} attempts were made in one go, {times:,} of them at action {busiest!r}")
+        self.attempts, self.busiest, self.times = attempts, busiest, times
 
 
 class SchemaMissing(MatrixSchedError):

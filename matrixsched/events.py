@@ -235,6 +235,12 @@ class Events:
 
         return unsubscribe
 
+    def copy(self) -> Events:
+        """Events of their own with the subscribers of now: whoever subscribes later hears only one of the two."""
+        copied = Events()
+        copied._subscribers.update({kind: list(subscribers) for kind, subscribers in self._subscribers.items()})
+        return copied
+
     def wants(self, kind: type[Any]) -> bool:
         """Whether anybody listens; so that hot paths need not make events nobody hears."""
         return bool(self._subscribers.get(kind))

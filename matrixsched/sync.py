@@ -66,9 +66,13 @@ class SyncApp:
     ) -> None:
         self.close()
 
+    @property
+    def is_connected(self) -> bool:
+        return self._life is not None
+
     def close(self) -> None:
         with self._opening:
-            life, self._life = self._life, None
+            life, self._life, self._composer = self._life, None, None
             if life is not None:
                 atexit.unregister(self.close)
                 life.close()

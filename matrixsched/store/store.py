@@ -56,6 +56,10 @@ class Store(Protocol):
         """
         ...
 
+    async def drop(self) -> None:
+        """Remove the installation and everything in it; for tests that made one of their own."""
+        ...
+
     async def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` soon after others changed something; runs until cancelled, reconnects by itself."""
         ...

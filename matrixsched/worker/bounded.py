@@ -60,6 +60,9 @@ class BoundedStore:
     async def upgrade(self, shard_count: int) -> list[str]:
         return await self._store.upgrade(shard_count)
 
+    async def drop(self) -> None:
+        await self._store.drop()
+
     async def watch(self, changed: Callable[[], None]) -> None:
         await self._store.watch(changed)
 

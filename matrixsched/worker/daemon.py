@@ -15,6 +15,7 @@ import anyio.to_thread
 from anyio.from_thread import start_blocking_portal
 
 import matrixsched
+from matrixsched.clock import Clock
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
 from matrixsched.store.store import Store
@@ -42,7 +43,10 @@ class Worker:
     Each step can also be driven by hand, one at a time: `run_due` for tests, the single steps for the simulator.
     """
 
-    def __init__(self, app: App, policy: WorkerPolicy | None = None, *, name: str | None = None) -> None:
+    def __init__(
+        self, app: App, policy: WorkerPolicy | None = None, *, name: str | None = None, clock: Clock | None = None
+    ) -> None:
+        """`clock` is for tests in which the worker waits otherwise than the application."""
         if len(app.handlers) == 0:
             raise BadInput("the application has no handlers: register some with @app.action(name)")
         if faults := app.handlers.faults():
@@ -52,7 +56,7 @@ class Worker:
         self.policy = policy or WorkerPolicy()
         self.name = name or _instance(app)
         self._store = BoundedStore(app.store, self.policy.attempt_lease.total_seconds() / 3)
-        self._clock = app.clock
+        self._clock = clock or app.clock
         self._chance = app.chance
         self._events = app.events
         self._handlers = app.handlers

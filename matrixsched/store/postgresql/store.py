@@ -287,6 +287,15 @@ class PostgresStore:
         )
         return [f"{migration.number:04}_{migration.name}" for migration in todo]
 
+    async def drop(self) -> None:
+        connection = await self._connection()
+        try:
+            await connection.execute(f"drop schema if exists {namespace(self.dialect, self.installation)[:-1]} cascade")
+        except Exception as error:
+            raise self._failed("drop", error) from None
+        finally:
+            await self._put_back(connection, connection.is_closed())
+
     async def watch(self, changed: Callable[[], None]) -> None:
         if not self._listen:
             await anyio.sleep_forever()

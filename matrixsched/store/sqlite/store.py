@@ -129,12 +129,24 @@ class SqliteStore:
         check_shard_count(shard_count)
         return await self._hop(lambda: self._database.upgrade(shard_count))
 
+    async def drop(self) -> None:
+        await self._hop(self._database.drop)
+
     async def watch(self, changed: Callable[[], None]) -> None:
         path = self._database.path
         if path is None:
-            await anyio.sleep_forever()
+            await self._watch_memory(changed)
         else:
             await _watch(_Watcher(path, self._watch_every_s, changed))
+
+    async def _watch_memory(self, changed: Callable[[], None]) -> None:
+        """No other connection sees a database in memory, so its commits are counted where they are made."""
+        seen = self._database.commits
+        while True:
+            await anyio.sleep(self._watch_every_s)
+            if self._database.commits != seen:
+                seen = self._database.commits
+                changed()
 
     def sibling(self) -> SqliteStore:
         path = self._database.path
