@@ -231,8 +231,15 @@ def _is_allowed_failed(world: World, action: ActionRow, records: list[RecordNote
 def _is_allowed_quarantined(world: World, action: ActionRow, records: list[RecordNote]) -> str | None:
     policy = _policy(world, action)
     claims = world.history.claims_of.get(UUID(action.guid), [])
-    interrupted = sum(claimed.settled_as is None for claimed in claims)
+    interrupted = sum(_is_interrupted(claimed) for claimed in claims)
     return None if policy is None or interrupted > policy.max_interruptions else f"interrupted {interrupted} times"
+
+
+def _is_interrupted(claimed: ClaimNote) -> bool:
+    """Whether nothing was heard of it before it was claimed again; a worker that stood still may wake up later."""
+    if claimed.settled_at is None:
+        return True
+    return claimed.next_at is not None and claimed.next_at < claimed.settled_at
 
 
 def _is_allowed_cancelled(world: World, action: ActionRow, records: list[RecordNote]) -> str | None:
