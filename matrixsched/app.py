@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -14,8 +14,10 @@ from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
 from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
+from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
+from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
 from matrixsched.scheduler import Scheduler, SchedulerPolicy
@@ -24,13 +26,16 @@ from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
 from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
+from matrixsched.tracing import Tracer, Untraced
 
 Page = list[Action]
 History = list[PastAttempt]
+Runs = list[datetime]
 Shards = list[ShardReport]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E")
 
 
 class App:
@@ -58,6 +63,7 @@ class App:
         self.handlers = Handlers(payload_bytes_max=payload_bytes_max)
         self.middlewares: list[Middleware] = []
         self.events = Events()
+        self.tracer: Tracer = Untraced()
         self.clock = clock or SystemClock()
         self.chance = chance or SystemChance()
         self.policy = policy or SchedulerPolicy()
@@ -77,25 +83,33 @@ class App:
 
     def _scheduler(self, store: Store, *, wrote: Callable[[], None]) -> Scheduler:
         return self._make_scheduler(
-            store, self.handlers, clock=self.clock, chance=self.chance, policy=self.policy, wrote=wrote
+            store,
+            self.handlers,
+            clock=self.clock,
+            chance=self.chance,
+            policy=self.policy,
+            wrote=wrote,
+            events=self.events,
+            trace=lambda: self.tracer.carried(),
         )
 
     # Handlers.
 
     def action(
-        self, name: str, *, retry: Retry | None = None, timeout: timedelta | None = None
+        self, name: str, *, retry: Retry | None = None, timeout: timedelta | None = None, version: int = 1
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a function, async or not, as the handler `name`.
 
         It takes (payload), (payload, context), (context) or nothing; the payload's type is read from its annotation. It
         returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
-        `timeout` (default 60 s) it is cancelled.
+        `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the type
+        changes, and let `@handler.upcast(older)` lift what is stored already.
         """
         if not isinstance(name, str):
             raise BadInput('a handler is registered under a name: @app.action("name"), with parentheses')
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
-            return self.handlers.register(name, function, retry=retry, timeout=timeout)
+            return self.handlers.register(name, function, retry=retry, timeout=timeout, version=version)
 
         return register
 
@@ -103,6 +117,22 @@ class App:
         """Register `async def around(context, call_next)`, called around every handler; the first one is outermost."""
         self.middlewares.append(around)
         return around
+
+    def on(self, kind: type[E]) -> Callable[[Callable[[E], object]], Callable[[E], object]]:
+        """Call a function at every event of a kind (see matrixsched.events), in this process.
+
+        >>> @app.on(AttemptEnded)
+        ... def tell(event: AttemptEnded) -> None: ...
+
+        It must be quick, and may be called from another thread. `app.events.subscribe(kind, function)` does the same
+        and returns what ends it.
+        """
+
+        def subscribe(subscriber: Callable[[E], object]) -> Callable[[E], object]:
+            self.events.subscribe(kind, subscriber)
+            return subscriber
+
+        return subscribe
 
     # Life.
 
@@ -158,6 +188,7 @@ class App:
         start_within: timedelta | None = None,
         expires_at: datetime | None = None,
         priority: int = 0,
+        payload_version: int | None = None,
         exists: Exists = "replace",
         expected_guid: UUID | None = None,
         request_id: str | None = None,
@@ -168,7 +199,9 @@ class App:
         Without an `id` one is made. An action of that id is replaced (its attempt under way is not stopped), kept, or
         an error, as `exists` says; `expected_guid` replaces only that very version. The same `request_id` takes effect
         once. `start_within`: no attempt begins later than that after its tick. `expires_at` ends the action.
-        With `connection` (AsyncConnection or AsyncSession) it is part of the caller's transaction.
+        `payload_version` goes with the name of a handler that is not registered here, if it takes more than version 1.
+        With `connection` it is part of the caller's transaction: an AsyncConnection or AsyncSession of SQLAlchemy, or
+        a connection of asyncpg, psycopg or aiosqlite.
         """
         call = Call(
             handler=handler,
@@ -182,9 +215,15 @@ class App:
             start_within=start_within,
             expires_at=expires_at,
             priority=priority,
+            payload_version=payload_version,
             request_id=request_id,
         )
-        return await self.scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=connection)
+        with self.tracer.producing(call) as answered:
+            scheduled = await self.scheduler.schedule(
+                call, exists=exists, expected_guid=expected_guid, connection=connection
+            )
+            answered(scheduled)
+        return scheduled
 
     async def schedule_many(
         self,
@@ -200,7 +239,10 @@ class App:
         `exists="error"` nothing of a thousand is written if one of its actions exists.
         `progress` is told how many are written so far.
         """
-        return await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)
+        with self.tracer.producing(None) as answered:
+            many = await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)
+            answered(many)
+        return many
 
     async def reschedule(
         self,
@@ -273,6 +315,10 @@ class App:
         """The last attempts that failed, timed out, were interrupted or superseded; newest first."""
         return await self.scheduler.read(self.scheduler.remembering(id), None)
 
+    async def next_runs(self, id: str, count: int = 5, *, connection: AsyncCaller | None = None) -> Runs:
+        """When a live action runs next, then at which ticks by its rule, without jitter; what is finished has none."""
+        return await self.scheduler.read(self.scheduler.foreseeing(id, count), connection)
+
     # Operators.
 
     async def shards(self, *, count_max: int = 10_000) -> Shards:
@@ -282,6 +328,22 @@ class App:
     async def release_shard(self, shard: int, lock_guid: UUID) -> bool:
         """Free a shard lock if it is still held under that guid. Its holder notices and writes nothing more."""
         return await self.store.run(self.store.transitions.release_shard(shard, lock_guid))
+
+    async def prune(
+        self, keep: Keep = None, *, progress: Progress | None = None, dry_run: bool = False
+    ) -> Mapping[State, int]:
+        """Delete actions that ended longer ago than `keep`, with their history; how many by state.
+
+        `keep` is a duration for all, or one for each state that is named (the others stay), or None for the workers'
+        defaults. Batch after batch, each a transaction; `progress` is told how many are gone so far. With `dry_run`
+        nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
+        """
+        return await prune(self.store, keep, progress=progress, dry_run=dry_run)
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """What this process is connected by, by who uses it: `app`, and `sync` while it is open."""
+        return {"app": self.store} | ({} if self.sync.store is None else {"sync": self.sync.store})
 
     # Wake-ups inside this process.
 

@@ -4,8 +4,15 @@
     ├── BadInput (ValueError)           the call was refused before anything was written
     │   ├── InvalidId
     │   ├── InvalidTime
+    │   ├── InvalidDuration
+    │   ├── InvalidCron
+    │   ├── UnknownZone
+    │   ├── NeverRuns
     │   ├── InvalidNumber
     │   ├── InvalidPayload
+    │   │   ├── UpcasterMissing
+    │   │   ├── UpcastFailed
+    │   │   └── PayloadTooNew
     │   ├── PayloadTooLarge
     │   └── UnknownHandler
     ├── ActionNotFound (LookupError)
@@ -67,13 +74,57 @@ class InvalidId(BadInput):
 
 
 class InvalidTime(BadInput):
-    """A point in time or a duration that cannot be scheduled."""
+    """A point in time that cannot be scheduled."""
 
     remedy = "Pass an aware datetime (for example datetime.now(timezone.utc)) between the years 1970 and 2200."
 
     def __init__(self, argument: str, why: str) -> None:
         super().__init__(f"{argument} {why}")
         self.argument, self.why = argument, why
+
+
+class InvalidDuration(BadInput):
+    """A duration that is negative, absurd or none at all."""
+
+    remedy = "Pass a timedelta between nothing and ten years, for example timedelta(minutes=5)."
+
+    def __init__(self, argument: str, why: str) -> None:
+        super().__init__(f"{argument} {why}")
+        self.argument, self.why = argument, why
+
+
+class InvalidCron(BadInput):
+    """A cron expression that cannot be read, or names no time at all."""
+
+    remedy = (
+        'Use five fields, minute hour day month weekday, for example "30 6 * * MON-FRI"; upcoming() shows the runs.'
+    )
+
+    def __init__(self, expression: str, why: str) -> None:
+        super().__init__(f"cron expression {expression!r:.80} {why}")
+        self.expression, self.why = expression, why
+
+
+class UnknownZone(BadInput):
+    """A time zone that this machine does not know."""
+
+    remedy = "Use an IANA name such as Europe/Berlin; for a zone made recently, update the tzdata package."
+
+    def __init__(self, zone: str, close: Sequence[str]) -> None:
+        super().__init__(
+            f"there is no time zone {zone!r:.80}" + (f"; close to it: {', '.join(close)}" if close else "")
+        )
+        self.zone, self.close = zone, tuple(close)
+
+
+class NeverRuns(BadInput):
+    """A repetition that has no tick from its beginning on."""
+
+    remedy = "Exclude less, or begin earlier; upcoming() shows what a repetition leaves."
+
+    def __init__(self, start: str) -> None:
+        super().__init__(f"the repetition has no tick from {start} on: all of them are excluded or too late")
+        self.start = start
 
 
 class InvalidNumber(BadInput):
@@ -92,6 +143,41 @@ class InvalidPayload(BadInput):
     def __init__(self, handler: str, why: str) -> None:
         super().__init__(f"payload for handler {handler!r}: {why}")
         self.handler, self.why = handler, why
+
+
+class UpcasterMissing(InvalidPayload):
+    """Nothing leads from an older version of a payload to the one its handler takes."""
+
+    remedy = "Register it with @handler.upcast(version); quarantined actions then run with run_now()."
+
+    def __init__(self, handler: str, version: int, missing: Sequence[range]) -> None:
+        super().__init__(handler, f"nothing leads to version {version} from version {in_words(missing)}")
+        self.version, self.missing = version, tuple(missing)
+
+
+def in_words(versions: Sequence[range]) -> str:
+    """Versions for a person to read: 1, 3 to 5."""
+    return ", ".join(f"{span[0]}" if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in versions)
+
+
+class UpcastFailed(InvalidPayload):
+    """An upcaster could not make the next version of a payload."""
+
+    remedy = "Correct the upcaster; quarantined actions then run with run_now()."
+
+    def __init__(self, handler: str, from_version: int, why: str) -> None:
+        super().__init__(handler, f"the upcaster from version {from_version} failed: {why}")
+        self.from_version = from_version
+
+
+class PayloadTooNew(InvalidPayload):
+    """A payload of a version that this process does not know yet."""
+
+    remedy = "Deploy the newer handler here, too; until then its workers run the action."
+
+    def __init__(self, handler: str, version: int, known: int) -> None:
+        super().__init__(handler, f"it is of version {version}, this process knows versions up to {known}")
+        self.version, self.known = version, known
 
 
 class PayloadTooLarge(BadInput):

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import TypeAdapter, ValidationError
 
 from matrixsched.context import Context
 from matrixsched.errors import BadInput, InvalidPayload, PayloadTooLarge, UnknownHandler
+from matrixsched.payloads import (
+    NO_PAYLOAD,
+    UNWRITABLE,
+    VERSION_MAX,
+    Upcasters,
+    adapter_for,
+    as_json,
+    encode_unregistered,
+    faults_in,
+    is_same,
+)
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.times import check_duration
+from matrixsched.rules.times import check_duration, check_integer
 
 P = ParamSpec("P")
 R = TypeVar("R")
+U = TypeVar("U", bound=Callable[[Any], object])
 
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """`async def around(context, call_next)`: what is done around every handler."""
 
 PAYLOAD_BYTES_MAX = 1_000_000
 TIMEOUT_DEFAULT = timedelta(seconds=60)
-NO_PAYLOAD = b"null"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +51,9 @@ class Handler(Generic[P, R]):
     adapter: TypeAdapter[Any] | None
     retry: Retry
     timeout: timedelta
+    version: int
+    """Of the payload it takes; older ones are lifted to it by its upcasters."""
+    upcasters: Upcasters
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -54,10 +66,10 @@ class Handler(Generic[P, R]):
             return NO_PAYLOAD
         try:
             value = self.adapter.validate_python(payload, strict=True)
-            encoded = _as_json(self.adapter, value)
+            encoded = as_json(self.adapter, value)
         except ValidationError as error:
-            raise InvalidPayload(self.name, _faults(error)) from None
-        except _UNWRITABLE as error:
+            raise InvalidPayload(self.name, faults_in(error)) from None
+        except UNWRITABLE as error:
             raise InvalidPayload(self.name, f"cannot be written as JSON ({type(error).__name__})") from None
         except Exception as error:
             # A validator or a serializer of the model may raise anything; its message may hold the value.
@@ -68,80 +80,62 @@ class Handler(Generic[P, R]):
     def _check_return(self, encoded: bytes, value: object) -> None:
         """Refuse what would reach the handler as something else, or could not be read at all."""
         try:
-            decoded = self.decode(encoded)
+            decoded = self._read(encoded)
         except InvalidPayload as error:
             raise InvalidPayload(self.name, f"would not come back as it was: {error.why}") from None
-        if not _is_same(self.adapter, decoded, value):
+        if not is_same(self.adapter, decoded, value):
             why = "its type does not say all that is in it, or hides some of it when written"
             raise InvalidPayload(self.name, f"would not come back as it was: {why}")
 
-    def decode(self, payload: bytes) -> object:
-        """The payload as the handler takes it; InvalidPayload if the stored bytes do not fit its model."""
+    def decode(self, payload: bytes, version: int | None = None) -> object:
+        """The payload as the handler takes it; InvalidPayload if the stored bytes do not fit its model.
+
+        `version` is that of the stored bytes; None, as in rows that say nothing of it, is 1.
+        """
         if self.adapter is None:
             return None
+        stored = version or 1
+        if stored == self.version:
+            return self._read(payload)
+        lifted = self.upcasters.lifted(payload, stored)
+        try:
+            return self._read(lifted)
+        except InvalidPayload as error:
+            raise InvalidPayload(self.name, f"lifted from version {stored}, it does not fit: {error.why}") from None
+
+    def _read(self, payload: bytes) -> object:
+        assert self.adapter is not None
         try:
             return self.adapter.validate_json(payload)
         except ValidationError as error:
-            raise InvalidPayload(self.name, _faults(error)) from None
+            raise InvalidPayload(self.name, faults_in(error)) from None
         except Exception as error:
             raise InvalidPayload(self.name, f"its model raised {type(error).__name__}") from None
+
+    def upcast(self, from_version: int) -> Callable[[U], U]:
+        """Register what makes a payload of the next version out of one of `from_version`.
+
+        It takes plain JSON values, or the type its argument is annotated with, and returns what would be stored in the
+        next version: JSON values or a model.
+
+        >>> @remind.upcast(1)
+        ... def add_locale(old: dict[str, Any]) -> dict[str, Any]:
+        ...     return old | {"locale": "en"}
+        """
+        if self.adapter is None:
+            raise BadInput(f"handler {self.name!r} takes no payload, so there is none to upcast: remove the upcaster")
+
+        def register(function: U) -> U:
+            self.upcasters.add(from_version, function)
+            return function
+
+        return register
 
     def arguments(self, payload: object, context: Context) -> list[object]:
         arguments: list[object] = [payload] if self.takes_payload else []
         if self.takes_context:
             arguments.append(context)
         return arguments
-
-
-_UNWRITABLE = (PydanticSerializationError, ValueError, TypeError, RecursionError)
-
-
-def _as_json(adapter: TypeAdapter[Any], payload: object) -> bytes:
-    plain = adapter.dump_python(payload, mode="json", by_alias=True, round_trip=True)
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    if "null" in text:
-        # Where a type says no more than Any, pydantic turns NaN into null without a word; asked this way it does not.
-        json.dumps(to_jsonable_python(payload, inf_nan_mode="constants"), allow_nan=False)
-    return text.encode()
-
-
-def _is_same(adapter: TypeAdapter[Any] | None, one: object, other: object) -> bool:
-    try:
-        if one == other:
-            return True
-    except Exception:
-        pass  # not comparable, like what knows only its own identity
-    if adapter is None or type(one) is not type(other):
-        return False
-    try:
-        # Not as JSON: two secrets look alike there.
-        return bool(adapter.dump_python(one) == adapter.dump_python(other))
-    except Exception:
-        return False
-
-
-def encode_unregistered(name: str, payload: object) -> bytes:
-    """The payload for a handler that lives in another process: a model or plain JSON values."""
-    if payload is None:
-        return NO_PAYLOAD
-    model: Any = type(payload) if isinstance(payload, BaseModel) else object
-    try:
-        return _as_json(TypeAdapter(model), payload)
-    except _UNWRITABLE as error:
-        raise InvalidPayload(name, f"cannot be written as JSON ({type(error).__name__})") from None
-    except Exception as error:
-        raise InvalidPayload(name, f"its model raised {type(error).__name__}") from None
-
-
-def _faults(error: ValidationError) -> str:
-    """Where and what, never the value itself."""
-    try:
-        faults = error.errors(include_input=False, include_url=False, include_context=False)
-    except Exception as unspeakable:  # a validator's own error that cannot be put in words
-        return f"its model raised what cannot be shown ({type(unspeakable).__name__})"
-    shown = [f"{'.'.join(str(part) for part in fault['loc']) or 'payload'}: {fault['msg']}" for fault in faults[:5]]
-    more = [f"and {len(faults) - 5} more"] if len(faults) > 5 else []
-    return "; ".join(shown + more)
 
 
 class Handlers:
@@ -162,7 +156,13 @@ class Handlers:
         return sorted(self._by_name)
 
     def register(
-        self, name: str, function: Callable[P, R], *, retry: Retry | None, timeout: timedelta | None
+        self,
+        name: str,
+        function: Callable[P, R],
+        *,
+        retry: Retry | None,
+        timeout: timedelta | None,
+        version: int = 1,
     ) -> Handler[P, R]:
         if callable(name):
             raise BadInput('the handler has no name: use @app.action("name")')
@@ -174,6 +174,7 @@ class Handlers:
                 f"retry of handler {name!r} must be a Retry, for example Retry(max_attempts=3), "
                 f"not {type(retry).__name__}"
             )
+        check_integer(f"version of handler {name!r}", version, least=1, most=VERSION_MAX)
         payload, takes_context = _signature(name, function)
         handler = Handler(
             name=name,
@@ -181,9 +182,11 @@ class Handlers:
             takes_payload=payload is not _NOTHING,
             takes_context=takes_context,
             is_async=inspect.iscoroutinefunction(_code(function)),
-            adapter=None if payload is _NOTHING else _adapter(name, payload),
+            adapter=None if payload is _NOTHING else adapter_for(f"handler {name!r}", payload),
             retry=retry or Retry(),
             timeout=check_duration("timeout", TIMEOUT_DEFAULT if timeout is None else timeout, zero=False),
+            version=version,
+            upcasters=Upcasters(name, version),
         )
         self._by_name[name] = handler
         return handler
@@ -197,20 +200,43 @@ class Handlers:
             raise UnknownHandler(name, self.names)
         return handler
 
-    def encode(self, handler: Handler[..., Any] | str, payload: object) -> tuple[str, bytes]:
-        """The handler's name and the payload as stored, checked as far as this process can."""
+    def faults(self) -> list[str]:
+        """What is wrong with the handlers taken together: the steps that lead nowhere, all of them."""
+        return [
+            fault
+            for handler in self
+            if handler.adapter is not None and (fault := handler.upcasters.fault()) is not None
+        ]
+
+    def encode(
+        self, handler: Handler[..., Any] | str, payload: object, version: int | None = None
+    ) -> tuple[str, bytes, int]:
+        """The handler's name, the payload as stored and its version, checked as far as this process can.
+
+        `version` is what the caller says; needed only where the handler is not registered.
+        """
         if isinstance(handler, str):
-            registered = self.find(check_name("handler name", handler))
-            encoded = registered.encode(payload) if registered else encode_unregistered(handler, payload)
-            name = handler
+            name = check_name("handler name", handler)
+            registered = self.find(name)
         elif isinstance(handler, Handler):
-            name, encoded = handler.name, handler.encode(payload)
+            name, registered = handler.name, handler
         else:
             kind = type(handler).__name__
             raise BadInput(f'handler must be a registered handler (use @app.action("name")) or a name, not {kind}')
+        if version is not None:
+            check_integer("payload_version", version, least=1, most=VERSION_MAX)
+        if registered is None:
+            encoded, version = encode_unregistered(name, payload), version or 1
+        elif version is not None and version != registered.version:
+            raise BadInput(
+                f"payload_version is {version}, but handler {name!r} is registered here and takes version "
+                f"{registered.version}: leave payload_version out"
+            )
+        else:
+            encoded, version = registered.encode(payload), registered.version
         if len(encoded) > self._payload_bytes_max:
             raise PayloadTooLarge(name, len(encoded), self._payload_bytes_max)
-        return name, encoded
+        return name, encoded, version
 
 
 _NOTHING: Any = object()
@@ -223,17 +249,6 @@ def _code(function: Callable[..., object]) -> Callable[..., object]:
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
     return type(function).__call__
-
-
-def _adapter(name: str, payload: Any) -> TypeAdapter[Any]:
-    try:
-        return TypeAdapter(payload)
-    except Exception as error:
-        shown = getattr(payload, "__name__", None) or repr(payload)
-        raise BadInput(
-            f"handler {name!r}: pydantic cannot read and write its payload's type {shown} ({type(error).__name__}); "
-            "use a pydantic model, a dataclass or plain types"
-        ) from None
 
 
 def _signature(name: str, function: Callable[..., object]) -> tuple[Any, bool]:

@@ -62,6 +62,12 @@ def statement(dialect: Dialect, installation: str, name: str, text: str) -> Stat
 
 
 @cache
+def pyformat(statement: Statement) -> str:
+    """The text with parameters as %(name)s, as psycopg takes it; a percent sign of its own is written twice then."""
+    return _PARAMETER.sub(r"%(\1)s", statement.text.replace("%", "%%"))
+
+
+@cache
 def load(dialect: Dialect, installation: str) -> dict[str, Statement]:
     """All statements of a dialect by name. A file may hold several, each begun by a line `-- name: part`."""
     found: dict[str, Statement] = {}

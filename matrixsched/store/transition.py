@@ -7,7 +7,7 @@ repeat it whole after a definite failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -45,6 +45,17 @@ class Transition(Generic[T]):
             ask = next(conversation)
             while True:
                 ask = conversation.send(execute(ask))
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+    async def converse_async(self, execute: Callable[[Ask], Awaitable[Sequence[Row]]]) -> T:
+        """Hold the conversation with a database that is awaited."""
+        conversation = self.begin()
+        try:
+            ask = next(conversation)
+            while True:
+                ask = conversation.send(await execute(ask))
         except StopIteration as end:
             answer: T = end.value
             return answer

@@ -151,9 +151,9 @@ class Assertions:
 
     def _as_stored(self, handler: str, payload: object) -> object:
         """The payload as it would come back, so that a model and its plain values are the same."""
-        _, encoded = self._app.handlers.encode(handler, payload)
+        _, encoded, version = self._app.handlers.encode(handler, payload)
         found = self._app.handlers.find(handler)
-        return payload if found is None else found.decode(encoded)
+        return payload if found is None else found.decode(encoded, version)
 
     def _name(self, handler: Handler[..., Any] | str | None) -> str | None:
         name = handler.name if isinstance(handler, Handler) else handler

@@ -19,7 +19,7 @@ from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
-from matrixsched.store.values import Acquired, Claimed
+from matrixsched.store.values import Acquired, Claimed, Pool
 
 T = TypeVar("T")
 F = TypeVar("F", "_Fault", "_Death")
@@ -184,6 +184,10 @@ class StageStore:
     @property
     def description(self) -> str:
         return self._inner.description
+
+    @property
+    def pool(self) -> Pool:
+        return self._inner.pool
 
     async def run(self, transition: Transition[T]) -> T:
         fault = self._faults.strike(transition.name)

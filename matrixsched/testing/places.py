@@ -18,6 +18,7 @@ from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
+from matrixsched.store.values import Pool
 
 T = TypeVar("T")
 
@@ -83,6 +84,10 @@ class PortalStore:
     @property
     def description(self) -> str:
         return self._inner.description
+
+    @property
+    def pool(self) -> Pool:
+        return self._inner.pool
 
     async def run(self, transition: Transition[T]) -> T:
         return await anyio.to_thread.run_sync(partial(self._portal.call, self._inner.run, transition))

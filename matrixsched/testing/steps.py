@@ -53,7 +53,7 @@ def decoded(handlers: Handlers, what: Spec | Attempt) -> object:
     """The payload as its handler takes it, plain JSON for a handler of another process, bytes if it cannot be read."""
     handler = handlers.find(what.handler)
     try:
-        return json.loads(what.payload) if handler is None else handler.decode(what.payload)
+        return json.loads(what.payload) if handler is None else handler.decode(what.payload, what.terms.payload_version)
     except InvalidPayload:
         return what.payload
 

@@ -16,6 +16,7 @@ from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
+from matrixsched.store.values import Pool
 
 T = TypeVar("T")
 
@@ -40,6 +41,10 @@ class BoundedStore:
     @property
     def description(self) -> str:
         return self._store.description
+
+    @property
+    def pool(self) -> Pool:
+        return self._store.pool
 
     async def run(self, transition: Transition[T]) -> T:
         with anyio.move_on_after(self._limit_s):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.abc
@@ -15,9 +16,10 @@ from anyio.from_thread import start_blocking_portal
 
 import matrixsched
 from matrixsched.clock import Clock
-from matrixsched.errors import BadInput, DatabaseError, HandlersLeaked
+from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
 from matrixsched.store.store import Store
+from matrixsched.worker.beside import running_beside
 from matrixsched.worker.bounded import BoundedStore
 from matrixsched.worker.intake import Intake
 from matrixsched.worker.leases import Leases
@@ -25,6 +27,7 @@ from matrixsched.worker.pace import Step, Wakeup, paced
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.runner import Runner
+from matrixsched.worker.sampling import Sampling
 from matrixsched.worker.tidying import Tidying
 
 if TYPE_CHECKING:
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 class Worker:
     """Runs the actions of an application until it is told to stop.
+
+    Inside another program: `async with Worker(app): ...` opens the application, runs its actions beside the block and
+    lets those under way finish at its end, within the grace for stopping.
 
     Each step can also be driven by hand, one at a time: `run_due` for tests, the single steps for the simulator.
     """
@@ -43,6 +49,10 @@ class Worker:
         """`clock` is for tests in which the worker waits otherwise than the application."""
         if len(app.handlers) == 0:
             raise BadInput("the application has no handlers: register some with @app.action(name)")
+        if faults := app.handlers.faults():
+            raise ConfigurationError(faults)
+        self._app = app
+        self._beside: AbstractAsyncContextManager[Worker] | None = None
         self.policy = policy or WorkerPolicy()
         self.name = name or _instance(app)
         self._store = BoundedStore(app.store, self.policy.attempt_lease.total_seconds() / 3)
@@ -73,16 +83,29 @@ class Worker:
             chance=self._chance,
             events=self._events,
         )
-        self.tidying = Tidying(self._store, self.policy, self._events)
+        self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
+        self.sampling = Sampling(self._store, self._clock, self._events)
         self._news = Wakeup()
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
         self._stopping_at_once = anyio.Event()
+        self._given_up: HandlersLeaked | None = None
         self.running = anyio.Event()
         """Set once the worker looks for work."""
         app.on_news(self._news.set)
 
     # Life.
+
+    async def __aenter__(self) -> Self:
+        self._beside = running_beside(self, self._app)
+        await self._beside.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._beside is not None
+        return await self._beside.__aexit__(kind, error, trace)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Take no more work; handlers under way get their grace, or none."""
@@ -97,6 +120,8 @@ class Worker:
             self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "tidy", self.tidying.step, Wakeup())
+            self._start(keeping, "sample", self.sampling.backlog, Wakeup())
+            self._start(keeping, "loop", self.sampling.loop, Wakeup())
             keeping.start_soon(self._store.watch, self._news.set)
             keeping.start_soon(self._forward_room)
             async with anyio.create_task_group() as running:
@@ -115,8 +140,10 @@ class Worker:
                 await self._flush()
             keeping.cancel_scope.cancel()
         self._events.emit(WorkerStopped(self.name, given_back, cancelled))
+        if self._given_up is not None:
+            raise self._given_up  # even if slots came back: nobody asked it to stop, so somebody must start another
         if self._has_leaked_too_much():
-            raise HandlersLeaked(self.runner.leaked, self.policy.concurrency)
+            raise self._leaked()
 
     def _start(self, group: anyio.abc.TaskGroup, name: str, step: Step, wakeup: Wakeup) -> None:
         group.start_soon(self._paced, name, step, wakeup, name=f"matrixsched {name}")
@@ -142,10 +169,14 @@ class Worker:
         """Give up when too many handlers ignore their limits: only a new process gets their slots back."""
         while not self._has_leaked_too_much():
             await self._clock.sleep(self.policy.rest_max.total_seconds())
+        self._given_up = self._leaked()
         self.stop()
 
     def _has_leaked_too_much(self) -> bool:
         return self.runner.leaked >= max(1, self.policy.concurrency * self.policy.leaked_max)
+
+    def _leaked(self) -> HandlersLeaked:
+        return HandlersLeaked(self.runner.leaked, self.policy.concurrency)
 
     async def _give_back(self) -> int:
         try:

@@ -126,3 +126,10 @@ def test_what_is_over_or_dangerous_is_not_started(attempt, refused):
 
 def test_an_action_that_must_not_run_twice_after_a_crash_is_quarantined_at_its_first_interruption():
     assert isinstance(refusal(an_attempt(interruptions=1), Retry(max_interruptions=0), NOW), Unrunnable)
+
+
+def test_a_payload_newer_than_the_handler_waits_for_a_newer_worker():
+    newer = an_attempt(terms=Terms(payload_version=3))
+    assert refusal(newer, Retry(), NOW, payload_version=3) is None
+    assert isinstance(refusal(newer, Retry(), NOW, payload_version=2), RetryAt)
+    assert refusal(ONCE, Retry(), NOW, payload_version=2) is None

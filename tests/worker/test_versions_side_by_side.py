@@ -24,7 +24,14 @@ async def write_terms(app, id: str, terms: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "terms", ['{"repeat":{"cron":"0 9 * * *"}}', '{"quota":1}', "not json", '{"retry":{"max_attempts":0}}']
+    "terms",
+    [
+        '{"repeat":{"cron":"0 9 * * *"}}',
+        '{"quota":1}',
+        "not json",
+        '{"retry":{"max_attempts":0}}',
+        '{"payload_version":"2"}',
+    ],
 )
 async def test_terms_that_cannot_be_read_wait_for_a_version_that_can_and_harm_no_neighbour(app, clock, terms):
     ran: list[str] = []

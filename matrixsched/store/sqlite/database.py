@@ -97,6 +97,10 @@ class Database:
     def name(self) -> str:
         return self.path or "in memory"
 
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
     def open(self) -> None:
         """Connect. A file that does not exist is not made, for its name may be mistyped: only `upgrade` makes one."""
         with self._mutex, self._errors_classified():

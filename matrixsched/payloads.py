@@ -1,0 +1,179 @@
+"""Payloads as JSON bytes: written, read, and lifted from older versions to the one a handler takes now.
+
+What is stored stays as it was written, for months if need be: it is lifted each time it is read, step by step, so that
+a deploy rewrites no rows and an older worker beside a newer one finds its own rows as it left them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from matrixsched.errors import BadInput, InvalidPayload, PayloadTooNew, UpcasterMissing, UpcastFailed, in_words
+from matrixsched.rules.times import check_integer
+
+NO_PAYLOAD = b"null"
+VERSION_MAX = 1_000_000
+UNWRITABLE = (PydanticSerializationError, ValueError, TypeError, RecursionError)
+
+
+def as_json(adapter: TypeAdapter[Any], payload: object) -> bytes:
+    plain = adapter.dump_python(payload, mode="json", by_alias=True, round_trip=True)
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if "null" in text:
+        # Where a type says no more than Any, pydantic turns NaN into null without a word; asked this way it does not.
+        json.dumps(to_jsonable_python(payload, inf_nan_mode="constants"), allow_nan=False)
+    return text.encode()
+
+
+def is_same(adapter: TypeAdapter[Any] | None, one: object, other: object) -> bool:
+    try:
+        if one == other:
+            return True
+    except Exception:
+        pass  # not comparable, like what knows only its own identity
+    if adapter is None or type(one) is not type(other):
+        return False
+    try:
+        # Not as JSON: two secrets look alike there.
+        return bool(adapter.dump_python(one) == adapter.dump_python(other))
+    except Exception:
+        return False
+
+
+def encode_unregistered(name: str, payload: object) -> bytes:
+    """The payload for a handler that lives in another process: a model or plain JSON values."""
+    if payload is None:
+        return NO_PAYLOAD
+    model: Any = type(payload) if isinstance(payload, BaseModel) else object
+    try:
+        return as_json(TypeAdapter(model), payload)
+    except UNWRITABLE as error:
+        raise InvalidPayload(name, f"cannot be written as JSON ({type(error).__name__})") from None
+    except Exception as error:
+        raise InvalidPayload(name, f"its model raised {type(error).__name__}") from None
+
+
+def faults_in(error: ValidationError) -> str:
+    """Where and what, never the value itself."""
+    try:
+        faults = error.errors(include_input=False, include_url=False, include_context=False)
+    except Exception as unspeakable:  # a validator's own error that cannot be put in words
+        return f"its model raised what cannot be shown ({type(unspeakable).__name__})"
+    shown = [f"{'.'.join(str(part) for part in fault['loc']) or 'payload'}: {fault['msg']}" for fault in faults[:5]]
+    more = [f"and {len(faults) - 5} more"] if len(faults) > 5 else []
+    return "; ".join(shown + more)
+
+
+def adapter_for(who: str, kind: Any) -> TypeAdapter[Any]:
+    """What reads and writes payloads of that type; BadInput if pydantic cannot."""
+    try:
+        return TypeAdapter(kind)
+    except Exception as error:
+        shown = getattr(kind, "__name__", None) or repr(kind)
+        raise BadInput(
+            f"{who}: pydantic cannot read and write its payload's type {shown} ({type(error).__name__}); "
+            "use a pydantic model, a dataclass or plain types"
+        ) from None
+
+
+class Upcasters:
+    """The steps from the older payloads of one handler to the one it takes now."""
+
+    def __init__(self, handler: str, version: int) -> None:
+        self._handler = handler
+        self._version = version
+        self._steps: dict[int, _Step] = {}
+
+    def add(self, from_version: int, function: Callable[[Any], object]) -> None:
+        who = f"upcaster of handler {self._handler!r} from version {from_version}"
+        check_integer(
+            f"from_version of an upcaster of handler {self._handler!r}", from_version, least=1, most=VERSION_MAX
+        )
+        if from_version >= self._version:
+            raise BadInput(
+                f"{who} leads to version {from_version + 1}, but the handler takes version {self._version}; "
+                f"declare it as @app.action({self._handler!r}, version={from_version + 1})"
+            )
+        if from_version in self._steps:
+            raise BadInput(f"{who} is registered already")
+        self._steps[from_version] = _Step(who, function)
+
+    def lifted(self, payload: bytes, version: int) -> bytes:
+        """A payload of another version as the handler takes it now; InvalidPayload if that cannot be had."""
+        if version > self._version:
+            raise PayloadTooNew(self._handler, version, self._version)
+        if missing := self._gaps(version):
+            raise UpcasterMissing(self._handler, self._version, missing)
+        for from_version in range(version, self._version):
+            payload = self._stepped(payload, from_version)
+        return payload
+
+    def _stepped(self, payload: bytes, from_version: int) -> bytes:
+        step = self._steps[from_version]
+        try:
+            return step(payload)
+        except ValidationError as error:
+            why = f"it takes another payload: {faults_in(error)}"
+        except (Exception, SystemExit) as error:
+            why = f"it raised {type(error).__name__}"  # its message may hold the payload
+        raise UpcastFailed(self._handler, from_version, why)
+
+    def fault(self) -> str | None:
+        """What is missing between version 1 and the handler's own, in words."""
+        missing = self._gaps(1)
+        if not missing:
+            return None
+        return (
+            f"handler {self._handler!r} takes version {self._version}, but has no upcaster from version "
+            f"{in_words(missing)}: register it with @handler.upcast({missing[0][0]})"
+        )
+
+    def _gaps(self, version: int) -> list[range]:
+        """The versions that no step leads on from; as ranges, for versions may be far apart."""
+        known = [version - 1, *sorted(step for step in self._steps if step >= version), self._version]
+        spans = (range(one + 1, other) for one, other in zip(known, known[1:], strict=False))
+        return [span for span in spans if span]
+
+
+class _Step:
+    """One upcaster: reads what was stored in its own version, writes it as the next one would be stored."""
+
+    __slots__ = ("_function", "_reads", "_writes")
+
+    def __init__(self, who: str, function: Callable[[Any], object]) -> None:
+        self._function = function
+        self._reads = adapter_for(who, _taken(who, function))
+        # By what it is, not by what is promised: a step may say less of what it returns than it returns.
+        self._writes: TypeAdapter[Any] = TypeAdapter(Any)
+
+    def __call__(self, payload: bytes) -> bytes:
+        return as_json(self._writes, self._function(self._reads.validate_json(payload)))
+
+
+def _taken(who: str, function: Callable[[Any], object]) -> Any:
+    """The type of the one argument that an upcaster takes; Any, plain JSON values, if it does not say."""
+    if not inspect.isroutine(function):
+        raise BadInput(f"{who} must be a function, not {type(function).__name__}")
+    code = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise BadInput(f"{who} must be a plain function, for nothing is awaited or iterated there")
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = get_type_hints(function)
+    except Exception as error:
+        raise BadInput(
+            f"{who}: an annotation cannot be read ({type(error).__name__}: {error}); import its types at "
+            "the top of the module, not under TYPE_CHECKING"
+        ) from None
+    if len(parameters) != 1 or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise BadInput(f"{who} must take one argument, the older payload, and return the newer one")
+    return hints.get(parameters[0].name, Any)
