@@ -13,6 +13,7 @@ from typing import TypeVar
 from matrixsched.clock import Clock
 from matrixsched.errors import BadInput, DatabaseUnavailable, OutcomeUnknown
 from matrixsched.rules.action import Attempt
+from matrixsched.rules.names import check_name
 from matrixsched.rules.times import check_duration, check_integer
 from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
@@ -85,6 +86,7 @@ class Faults:
         Whatever else that worker had claimed and not begun is interrupted with it, as when a process is killed. When
         the leases have ended, ten seconds later, other workers take all of it over.
         """
+        check_name("id", id)
         for _ in range(check_integer("times", times, least=1, most=TIMES_MAX)):
             self._deaths.append((id, _Death.BEFORE if before else _Death.AFTER))
 

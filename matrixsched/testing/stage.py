@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -39,17 +39,19 @@ class Stage(Assertions):
         faults: Faults,
         tape: Tape,
         policy: WorkerPolicy,
-        portal: BlockingPortal,
+        life: ExitStack,
     ) -> None:
         super().__init__(app, observer, steps.ran, clock.now)
         self.app = app
         self.clock = clock
         self.faults = faults
-        self.sync = SyncStage(self, portal)
+        self.sync = SyncStage(self, life)
         self._steps = steps
         self._tape = tape
         self._policy = policy
         self._travelling = False
+        self._ended = False
+        life.callback(self._end)
 
     @property
     def now(self) -> datetime:
@@ -83,6 +85,7 @@ class Stage(Assertions):
         return await self._travel(self.now + check_duration("within", within))
 
     async def _travel(self, until: datetime) -> list[Ran]:
+        self.check_alive()
         if self._travelling:
             raise StageError("the stage is travelling already")
         self._travelling = True
@@ -95,6 +98,14 @@ class Stage(Assertions):
         finally:
             self._travelling = False
         return self._steps.ran[since:]
+
+    def check_alive(self) -> None:
+        """Refuse what would otherwise happen to the application's own database."""
+        if self._ended:
+            raise StageError("the stage has ended, and its application is on its own database again")
+
+    def _end(self) -> None:
+        self._ended = True
 
     def _next_due(self) -> datetime | None:
         """When it is worth looking again: for what comes due, for leases that end, for a database that is back."""
@@ -109,9 +120,15 @@ class Stage(Assertions):
 class SyncStage:
     """`stage.sync`: the same journeys for tests that are not asynchronous."""
 
-    def __init__(self, stage: Stage, portal: BlockingPortal) -> None:
+    def __init__(self, stage: Stage, life: ExitStack) -> None:
         self._stage = stage
-        self._portal = portal
+        self._life = life
+
+    @cached_property
+    def _portal(self) -> BlockingPortal:
+        self._stage.check_alive()
+        # Not the one of the store, or a handler that blocks its event loop with a synchronous call would wait for ever.
+        return self._life.enter_context(start_blocking_portal(name="matrixsched journeys"))
 
     def advance(self, duration: timedelta) -> list[Ran]:
         """As Stage.advance."""
@@ -170,4 +187,4 @@ def stage(
         stack.enter_context(app.bound_to(store, clock=clock, chance=chance, make_scheduler=make_scheduler))
         steps.attach()
         portal.call(app.open)
-        yield Stage(app, observer, steps, clock, faults, tape, policy, portal)
+        yield Stage(app, observer, steps, clock, faults, tape, policy, stack)

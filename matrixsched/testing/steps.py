@@ -78,7 +78,8 @@ class Steps:
         self._faults = faults
         self._tape = tape
         self._attempts_max = attempts_max
-        self._worker: Worker | None = None
+        self._left_over: Worker | None = None
+        """The worker of an earlier journey, if it has outcomes that it could not record."""
         self._raised: dict[tuple[UUID, int], BaseException] = {}
         self.ran: list[Ran] = []
 
@@ -92,25 +93,26 @@ class Steps:
 
         `since` is how many attempts had been made when the test asked for this.
         """
+        # Taken away meanwhile: a handler that schedules inline comes here again, perhaps in another thread.
+        worker, self._left_over = self._left_over, None
         tries = 0
-        while self._faults.away_until is None:
-            # A fresh one each time, because the test may have changed the event loop; unless it has something to say.
-            worker = self._worker = self._worker or Worker(
-                self._app, self._policy, name="stage", clock=HastyClock(self._clock)
-            )
-            before = len(self.ran)
-            rest_s = 0.0
-            try:
-                await self._record(worker)
-                rest_s = await worker.intake.step()
-            except DatabaseError:
-                if (tries := tries + 1) > TRIES_MAX:
-                    raise
-            lived = await self._run_waiting(worker, since)
-            if not lived or worker.recorder.is_idle:
-                self._worker = None
-            if lived and rest_s > 0 and len(self.ran) == before:
-                return
+        try:
+            while self._faults.away_until is None:
+                worker = worker or Worker(self._app, self._policy, name="stage", clock=HastyClock(self._clock))
+                before, rest_s = len(self.ran), 0.0
+                try:
+                    await self._record(worker)
+                    rest_s = await worker.intake.step()
+                except DatabaseError:
+                    if (tries := tries + 1) > TRIES_MAX:
+                        raise
+                if not await self._run_waiting(worker, since):
+                    worker = None
+                elif rest_s > 0 and len(self.ran) == before:
+                    return
+        finally:
+            if worker is not None and not worker.recorder.is_idle:
+                self._left_over = worker
 
     async def run_inline(self) -> None:
         """Run what is due now; what fails is raised."""

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from matrixsched import App
-from matrixsched.errors import ActionNotFound, AlreadyOpen, BadInput, DatabaseUnavailable, InvalidTime
+from matrixsched.errors import ActionNotFound, AlreadyOpen, BadInput, DatabaseUnavailable, InvalidTime, StageError
 from matrixsched.events import AttemptEnded
 from matrixsched.testing import stage
 from matrixsched.worker import Worker
@@ -63,6 +63,25 @@ async def test_afterwards_calls_go_to_its_own_database_again(tmp_path):
             await app.get("w")
     with app.sync, pytest.raises(ActionNotFound):
         app.sync.get("w2")
+
+
+async def test_a_stage_that_has_ended_does_not_touch_the_applications_own_database(tmp_path):
+    app = App(f"sqlite:///{tmp_path}/production.db")
+
+    @app.action("work")
+    async def work() -> None: ...
+
+    await app.init()
+    with stage(app) as on:
+        pass
+    async with app:
+        await app.schedule(work, id="w")
+        for journey in (on.run_due, on.run_until_idle, lambda: on.advance(DAY)):
+            with pytest.raises(StageError, match="the stage has ended"):
+                await journey()
+        with pytest.raises(StageError, match="the stage has ended"):
+            on.sync.run_due()
+        assert (await app.get("w")).status.attempts_started == 0
 
 
 async def test_also_when_the_test_fails(program):

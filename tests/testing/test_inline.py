@@ -86,6 +86,16 @@ async def test_what_a_handler_schedules_for_now_runs_inside_of_it(on, program):
     assert [ran.id for ran in on.ran] == ["inner", "outer"]
 
 
+def test_a_thread_may_schedule_inline_too(on, program):
+    @program.app.action("outer")
+    def outer() -> None:
+        program.app.sync.schedule("remind", TEA, id="inner")
+        assert len(program.said) == 1
+
+    on.app.sync.schedule(outer, id="outer")
+    assert [(ran.id, ran.outcome) for ran in on.ran] == [("inner", "succeeded"), ("outer", "succeeded")]
+
+
 async def test_an_outcome_that_is_no_failure_raises_nothing(on, program):
     @program.app.action("pointless", retry=Retry(max_attempts=1))
     async def pointless() -> Cancel:

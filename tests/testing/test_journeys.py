@@ -116,6 +116,16 @@ def test_a_synchronous_test_travels_too(on, program):
     assert [one.id for one in on.sync.run_until_idle()] == ["1"]
 
 
+def test_handlers_of_any_kind_may_call_what_is_synchronous(on, program):
+    @program.app.action("blocks")
+    async def blocks() -> None:
+        program.app.sync.schedule("remind", reminder(), id="r", delay=DAY)
+        on.assert_scheduled("remind", id="r")
+
+    program.app.sync.schedule(blocks, id="b")
+    assert [one.exception for one in on.sync.run_until_idle()] == [None, None]
+
+
 def test_without_any_test_runner(program):
     async def main() -> None:
         with stage(program.app) as on:
