@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -11,11 +11,13 @@ from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
-from matrixsched.errors import BadInput
+from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
+from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
+from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
 from matrixsched.scheduler import Scheduler, SchedulerPolicy
@@ -24,13 +26,16 @@ from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
 from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
+from matrixsched.tracing import Tracer, Untraced
 
 Page = list[Action]
 History = list[PastAttempt]
+Runs = list[datetime]
 Shards = list[ShardReport]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E")
 
 
 class App:
@@ -58,9 +63,11 @@ class App:
         self.handlers = Handlers(payload_bytes_max=payload_bytes_max)
         self.middlewares: list[Middleware] = []
         self.events = Events()
+        self.tracer: Tracer = Untraced()
         self.clock = clock or SystemClock()
         self.chance = chance or SystemChance()
         self.policy = policy or SchedulerPolicy()
+        self._make_scheduler: Callable[..., Scheduler] = Scheduler
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
         self.sync = SyncApp(self)
@@ -75,7 +82,16 @@ class App:
         return self._scheduler(store, wrote=lambda: None)
 
     def _scheduler(self, store: Store, *, wrote: Callable[[], None]) -> Scheduler:
-        return Scheduler(store, self.handlers, clock=self.clock, chance=self.chance, policy=self.policy, wrote=wrote)
+        return self._make_scheduler(
+            store,
+            self.handlers,
+            clock=self.clock,
+            chance=self.chance,
+            policy=self.policy,
+            wrote=wrote,
+            events=self.events,
+            trace=lambda: self.tracer.carried(),
+        )
 
     # Handlers.
 
@@ -101,6 +117,22 @@ class App:
         """Register `async def around(context, call_next)`, called around every handler; the first one is outermost."""
         self.middlewares.append(around)
         return around
+
+    def on(self, kind: type[E]) -> Callable[[Callable[[E], object]], Callable[[E], object]]:
+        """Call a function at every event of a kind (see matrixsched.events), in this process.
+
+        >>> @app.on(AttemptEnded)
+        ... def tell(event: AttemptEnded) -> None: ...
+
+        It must be quick, and may be called from another thread. `app.events.subscribe(kind, function)` does the same
+        and returns what ends it.
+        """
+
+        def subscribe(subscriber: Callable[[E], object]) -> Callable[[E], object]:
+            self.events.subscribe(kind, subscriber)
+            return subscriber
+
+        return subscribe
 
     # Life.
 
@@ -186,7 +218,12 @@ class App:
             payload_version=payload_version,
             request_id=request_id,
         )
-        return await self.scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=connection)
+        with self.tracer.producing(call) as answered:
+            scheduled = await self.scheduler.schedule(
+                call, exists=exists, expected_guid=expected_guid, connection=connection
+            )
+            answered(scheduled)
+        return scheduled
 
     async def schedule_many(
         self,
@@ -202,7 +239,10 @@ class App:
         `exists="error"` nothing of a thousand is written if one of its actions exists.
         `progress` is told how many are written so far.
         """
-        return await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)
+        with self.tracer.producing(None) as answered:
+            many = await self.scheduler.schedule_many(calls, exists=exists, connection=connection, progress=progress)
+            answered(many)
+        return many
 
     async def reschedule(
         self,
@@ -275,6 +315,10 @@ class App:
         """The last attempts that failed, timed out, were interrupted or superseded; newest first."""
         return await self.scheduler.read(self.scheduler.remembering(id), None)
 
+    async def next_runs(self, id: str, count: int = 5, *, connection: AsyncCaller | None = None) -> Runs:
+        """When a live action runs next, then at which ticks by its rule, without jitter; what is finished has none."""
+        return await self.scheduler.read(self.scheduler.foreseeing(id, count), connection)
+
     # Operators.
 
     async def shards(self, *, count_max: int = 10_000) -> Shards:
@@ -285,6 +329,22 @@ class App:
         """Free a shard lock if it is still held under that guid. Its holder notices and writes nothing more."""
         return await self.store.run(self.store.transitions.release_shard(shard, lock_guid))
 
+    async def prune(
+        self, keep: Keep = None, *, progress: Progress | None = None, dry_run: bool = False
+    ) -> Mapping[State, int]:
+        """Delete actions that ended longer ago than `keep`, with their history; how many by state.
+
+        `keep` is a duration for all, or one for each state that is named (the others stay), or None for the workers'
+        defaults. Batch after batch, each a transaction; `progress` is told how many are gone so far. With `dry_run`
+        nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
+        """
+        return await prune(self.store, keep, progress=progress, dry_run=dry_run)
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """What this process is connected by, by who uses it: `app`, and `sync` while it is open."""
+        return {"app": self.store} | ({} if self.sync.store is None else {"sync": self.sync.store})
+
     # Wake-ups inside this process.
 
     def on_news(self, wake: Callable[[], None]) -> None:
@@ -294,3 +354,28 @@ class App:
     def _wake(self) -> None:
         for wake in self._wakeups:
             wake()
+
+    # Tests.
+
+    @contextmanager
+    def bound_to(
+        self, store: Store, *, clock: Clock, chance: Chance, make_scheduler: Callable[..., Scheduler] = Scheduler
+    ) -> Iterator[None]:
+        """Everything of this application goes to another store until the block ends; then all is as before.
+
+        For tests of programs whose App stands in a module: `matrixsched.testing` opens this door. Refused while the
+        application is open, because calls under way would end up half here and half there. Subscribers and middlewares
+        that are added inside are gone afterwards, too.
+        """
+        if self._openings or self.sync.is_connected:
+            raise AlreadyOpen("the application is connected to its own database")
+        before = {name: value for name, value in vars(self).items() if name not in ("handlers", "policy", "sync")}
+        self.store, self.installation, self.clock, self.chance = store, store.installation, clock, chance
+        self.events, self.middlewares, self._wakeups = self.events.copy(), list(self.middlewares), []
+        self._make_scheduler = make_scheduler
+        self.scheduler = self._scheduler(store, wrote=self._wake)
+        try:
+            yield
+        finally:
+            self.sync.close()
+            vars(self).update(before)

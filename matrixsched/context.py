@@ -23,6 +23,8 @@ class Context:
     failures: int
     """Failed attempts at this tick so far."""
     interruptions: int
+    trace: str | None = None
+    """Where the action was scheduled, if that was traced: W3C traceparent and, after a space, tracestate."""
 
     @property
     def idempotency_key(self) -> str:

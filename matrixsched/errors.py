@@ -4,6 +4,10 @@
     ├── BadInput (ValueError)           the call was refused before anything was written
     │   ├── InvalidId
     │   ├── InvalidTime
+    │   ├── InvalidDuration
+    │   ├── InvalidCron
+    │   ├── UnknownZone
+    │   ├── NeverRuns
     │   ├── InvalidNumber
     │   ├── InvalidPayload
     │   │   ├── UpcasterMissing
@@ -20,6 +24,9 @@
     │   ├── AppNotFound
     │   └── ModuleBroken
     ├── NotOpen
+    ├── AlreadyOpen
+    ├── StageError                      the stage of a test cannot do what it was asked
+    │   └── NeverIdle
     ├── SchemaMissing
     │   └── DatabaseFileMissing
     ├── SchemaMismatch
@@ -67,13 +74,57 @@ class InvalidId(BadInput):
 
 
 class InvalidTime(BadInput):
-    """A point in time or a duration that cannot be scheduled."""
+    """A point in time that cannot be scheduled."""
 
     remedy = "Pass an aware datetime (for example datetime.now(timezone.utc)) between the years 1970 and 2200."
 
     def __init__(self, argument: str, why: str) -> None:
         super().__init__(f"{argument} {why}")
         self.argument, self.why = argument, why
+
+
+class InvalidDuration(BadInput):
+    """A duration that is negative, absurd or none at all."""
+
+    remedy = "Pass a timedelta between nothing and ten years, for example timedelta(minutes=5)."
+
+    def __init__(self, argument: str, why: str) -> None:
+        super().__init__(f"{argument} {why}")
+        self.argument, self.why = argument, why
+
+
+class InvalidCron(BadInput):
+    """A cron expression that cannot be read, or names no time at all."""
+
+    remedy = (
+        'Use five fields, minute hour day month weekday, for example "30 6 * * MON-FRI"; upcoming() shows the runs.'
+    )
+
+    def __init__(self, expression: str, why: str) -> None:
+        super().__init__(f"cron expression {expression!r:.80} {why}")
+        self.expression, self.why = expression, why
+
+
+class UnknownZone(BadInput):
+    """A time zone that this machine does not know."""
+
+    remedy = "Use an IANA name such as Europe/Berlin; for a zone made recently, update the tzdata package."
+
+    def __init__(self, zone: str, close: Sequence[str]) -> None:
+        super().__init__(
+            f"there is no time zone {zone!r:.80}" + (f"; close to it: {', '.join(close)}" if close else "")
+        )
+        self.zone, self.close = zone, tuple(close)
+
+
+class NeverRuns(BadInput):
+    """A repetition that has no tick from its beginning on."""
+
+    remedy = "Exclude less, or begin earlier; upcoming() shows what a repetition leaves."
+
+    def __init__(self, start: str) -> None:
+        super().__init__(f"the repetition has no tick from {start} on: all of them are excluded or too late")
+        self.start = start
 
 
 class InvalidNumber(BadInput):
@@ -231,6 +282,28 @@ class NotOpen(MatrixSchedError):
     """The application has no connection yet, or no longer."""
 
     remedy = "Use it inside `async with app:`, or the synchronous calls inside `with app.sync:`."
+
+
+class AlreadyOpen(MatrixSchedError):
+    """The application is connected, so a test cannot put another database in the place of its own."""
+
+    remedy = "Enter the stage before `async with app:`, and call app.sync.close() if synchronous code has connected."
+
+
+class StageError(MatrixSchedError):
+    """The stage of a test cannot do what it was asked."""
+
+    remedy = "Let one test at a time use the stage, and let no handler call it."
+
+
+class NeverIdle(StageError):
+    """So many attempts were made in one go that it would most likely never end."""
+
+    remedy = "Travel less far at once, or raise attempts_max if so many are meant."
+
+    def __init__(self, attempts: int, busiest: str, times: int) -> None:
+        super().__init__(f"{attempts:,} attempts were made in one go, {times:,} of them at action {busiest!r}")
+        self.attempts, self.busiest, self.times = attempts, busiest, times
 
 
 class SchemaMissing(MatrixSchedError):

@@ -1,21 +1,64 @@
-"""Facts in the past tense, and who wants to hear them. Logs and metrics are subscribers like any other.
+"""Facts in the past tense, and who wants to hear them. Logs, metrics and traces are subscribers like any other.
 
-Subscribers are called at once, in the thread where it happened (that of the worker, or the one that keeps its leases),
-and must be quick. One that raises is reported by Python's own `sys.unraisablehook` and heard no more: an observer must
-never stop the work.
+    @app.on(AttemptEnded)
+    def tell(event: AttemptEnded) -> None:
+        if event.state is State.FAILED: ...
+
+Subscribers are called at once, in the thread where it happened (that of the worker, the one that keeps its leases, or
+the one behind `app.sync`), and must be quick. One that raises is reported by Python's own `sys.unraisablehook` and
+heard no more: an observer must never stop the work.
+
+What happens to all attempts is told by AttemptStarted, then either AttemptEnded or AttemptDropped; an attempt whose
+handler was not called at all (expired, missed, unreadable) only ends. The texts in events, such as the error of an
+attempt, may hold what a handler wrote into them: mind where you send them.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 from uuid import UUID
 
+from matrixsched.errors import BadInput
 from matrixsched.rules.action import Outcome, State
+
+__all__ = [
+    "AttemptDropped",
+    "AttemptEnded",
+    "AttemptStarted",
+    "BacklogSampled",
+    "CallsWritten",
+    "ClaimsGivenBack",
+    "ClaimsLost",
+    "Event",
+    "Events",
+    "HandlerLeaked",
+    "LoopSampled",
+    "OutcomesRecorded",
+    "ShardSynced",
+    "StepFailed",
+    "Tidied",
+    "WorkerStarted",
+    "WorkerStopped",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CallsWritten:
+    """One statement of the scheduler carried so many calls to the database.
+
+    `coalesced`: they were made one by one, at the same time; otherwise they are a part of `schedule_many`. Calls in a
+    transaction of the caller's own are not told: whether they take effect is not for us to know.
+    """
+
+    calls: int
+    coalesced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +110,16 @@ class AttemptEnded(NamedTuple):
     next_at: datetime | None
 
 
+class AttemptDropped(NamedTuple):
+    """A handler was called, but how that ended is not for us to say: the lease was lost, or the worker stopped and the
+    handler's thread did not. The row comes due by itself, as interrupted."""
+
+    id: str
+    guid: UUID
+    handler: str
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True)
 class OutcomesRecorded:
     """A batch of outcomes reached the database; what was busy is sent again."""
@@ -112,25 +165,54 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """Old finished actions, requests and dead queue rows were removed."""
+    """What is old, dead or too late was tidied away."""
 
     actions: int
+    """Finished actions that were kept long enough."""
     requests: int
     rows: int
+    """Queue rows that no action stood behind any more."""
+    expired: int = 0
+    """Actions that waited past their expiry, perhaps for a handler that no worker knows."""
+    leases: int = 0
+    """Leases that the database's clock had left behind, cut to the longest there are."""
+    history: int = 0
+    """Past attempts beyond those that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSampled:
+    """What was due in the whole installation, looked up every now and then by every worker."""
+
+    due: int
+    """Counting stops at ten thousand."""
+    oldest_due_s: float
+    """How long the oldest of them had been due; 0 if nothing was."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSampled:
+    """How late a timer of the worker's event loop fired; much more than nothing means that a handler blocks it."""
+
+    late_s: float
 
 
 Event = (
-    WorkerStarted
+    CallsWritten
+    | WorkerStarted
     | WorkerStopped
     | ShardSynced
     | AttemptStarted
     | AttemptEnded
+    | AttemptDropped
     | OutcomesRecorded
     | ClaimsLost
     | ClaimsGivenBack
     | HandlerLeaked
     | StepFailed
     | Tidied
+    | BacklogSampled
+    | LoopSampled
 )
 
 E = TypeVar("E")
@@ -138,10 +220,26 @@ E = TypeVar("E")
 
 class Events:
     def __init__(self) -> None:
-        self._subscribers: dict[type[Any], list[Callable[[Any], None]]] = defaultdict(list)
+        self._subscribers: dict[type[Any], list[Callable[[Any], object]]] = defaultdict(list)
 
-    def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
-        self._subscribers[kind].append(subscriber)
+    def subscribe(self, kind: type[E], subscriber: Callable[[E], object]) -> Callable[[], None]:
+        """Call `subscriber` at every event of a kind, until the function that is returned is called."""
+        _check(kind, subscriber)
+        subscribers = self._subscribers[kind]
+        subscribers.append(subscriber)
+        ends = [subscriber]
+
+        def unsubscribe() -> None:
+            with suppress(IndexError, ValueError):  # asked twice, or heard no more because it raised
+                subscribers.remove(ends.pop())
+
+        return unsubscribe
+
+    def copy(self) -> Events:
+        """Events of their own with the subscribers of now: whoever subscribes later hears only one of the two."""
+        copied = Events()
+        copied._subscribers.update({kind: list(subscribers) for kind, subscribers in self._subscribers.items()})
+        return copied
 
     def wants(self, kind: type[Any]) -> bool:
         """Whether anybody listens; so that hot paths need not make events nobody hears."""
@@ -152,7 +250,7 @@ class Events:
         if subscribers:
             self._tell(subscribers, event)
 
-    def _tell(self, subscribers: list[Callable[[Any], None]], event: Event) -> None:
+    def _tell(self, subscribers: list[Callable[[Any], object]], event: Event) -> None:
         for subscriber in list(subscribers):
             try:
                 subscriber(event)
@@ -161,6 +259,19 @@ class Events:
                 sys.unraisablehook(
                     _Unraisable(type(error), error, error.__traceback__, "a subscriber to events raised", subscriber)  # type: ignore[arg-type]
                 )
+
+
+def _check(kind: object, subscriber: object) -> None:
+    kinds = get_args(Event)
+    if kind not in kinds:
+        names = ", ".join(sorted(one.__name__ for one in kinds))
+        shown = getattr(kind, "__name__", type(kind).__name__)
+        raise BadInput(f"{shown} is not an event: subscribe to one of {names}, from matrixsched.events")
+    if not callable(subscriber) or inspect.iscoroutinefunction(subscriber):
+        raise BadInput(
+            "a subscriber to events must be a plain function: it is called in whatever thread the event happened in, "
+            "and nobody would await it"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the first try: however often it is sent, and however late a lost try is carried 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -26,13 +26,16 @@ from matrixsched.calls import (
     as_found,
     as_scheduled,
     as_written,
+    batches,
     check_call,
     check_exists,
     check_expected_guid,
     check_filter,
     check_timing,
+    first_run,
     id_of,
     needs_now,
+    next_runs_of,
     request_guid,
     terms_of,
 )
@@ -48,11 +51,11 @@ from matrixsched.errors import (
     GuidMismatch,
     OutcomeUnknown,
 )
+from matrixsched.events import CallsWritten, Events
 from matrixsched.handlers import Handlers
 from matrixsched.rules.action import UNGATED, Action, PastAttempt, State
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_name, shard_of
-from matrixsched.rules.schedule import begin
 from matrixsched.rules.times import check_integer, check_time
 from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.migrations import check_version
@@ -106,8 +109,11 @@ class Scheduler:
         chance: Chance,
         policy: SchedulerPolicy,
         wrote: Callable[[], None],
+        events: Events,
+        trace: Callable[[], str | None],
     ) -> None:
-        """`wrote` is called after something was committed, so that a worker in this process looks at once."""
+        """`wrote` is called after something was committed, so that a worker in this process looks at once. What `trace`
+        says when an action is scheduled is stored with it."""
         self._store = store
         self._do = store.transitions
         self._handlers = handlers
@@ -115,6 +121,8 @@ class Scheduler:
         self._chance = chance
         self._policy = policy
         self._wrote = wrote
+        self._events = events
+        self._trace = trace
         self._shard_count: int | None = None
         self._coalescer: Coalescer[NewAction, Written | Action] = Coalescer(
             self._send_together, batch_max=policy.batch_max
@@ -142,7 +150,8 @@ class Scheduler:
         now: datetime | None = None
         if needs_now(call):
             now = await self._store.run(self._do.now())
-        return await self._schedule_together(self._new_action(call, self._chance.guid(), shard_count, now), exists)
+        new = self._new_action(call, self._chance.guid(), shard_count, now, self._trace())
+        return await self._schedule_together(new, exists)
 
     async def schedule_many(
         self,
@@ -156,6 +165,8 @@ class Scheduler:
         for batch in batches(calls, self._policy.batch_max):
             scheduled = await self._perform(self.scheduling(batch, exists), connection)
             many += ScheduledMany.of(scheduled)
+            if connection is None:
+                self._events.emit(CallsWritten(len(batch), coalesced=False))
             if progress is not None:
                 progress(many.total)
         return many
@@ -173,11 +184,11 @@ class Scheduler:
     def scheduling(self, calls: Sequence[Call], exists: Exists) -> Operation[list[Scheduled]]:
         """Schedule calls of different ids in one transaction."""
         check_exists(exists)
-        own_guid = self._chance.guid()
+        own_guid, trace = self._chance.guid(), self._trace()
         guids = [self._chance.guid() for _ in calls]
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled]]:
-            batch = yield from self._prepared(calls, guids)
+            batch = yield from self._prepared(calls, guids, trace)
             answers = yield from self._written(
                 batch,
                 own_guid,
@@ -195,10 +206,10 @@ class Scheduler:
         expected = check_expected_guid(expected_guid)
         if call.id is None or expected is None:
             raise BadInput("expected_guid goes with the id of an action")
-        guid, own_guid = self._chance.guid(), self._chance.guid()
+        guid, own_guid, trace = self._chance.guid(), self._chance.guid(), self._trace()
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
-            (new,) = yield from self._prepared([call], [guid])
+            (new,) = yield from self._prepared([call], [guid], trace)
             new = replace(new, request_guid=request_guid("replace", new.id, call.request_id))
             written = yield from self._do.replace_expected(
                 new, own_guid, expected, lock_timeout=lock_timeout, tell=True
@@ -269,6 +280,16 @@ class Scheduler:
 
         return Transition("history", conversation)
 
+    def foreseeing(self, action_id: str, count: int) -> Transition[list[datetime]]:
+        check_name("id", action_id)
+        check_integer("count", count, least=1, most=LIST_LIMIT_MAX)
+
+        def conversation() -> Conversation[list[datetime]]:
+            found = yield from self._found(action_id)
+            return next_runs_of(found, (yield from self._do.now().begin()), count)
+
+        return Transition("next_runs", conversation)
+
     def listing(self, wanted: ActionFilter, after: Action | str | None, limit: int) -> Transition[list[Action]]:
         check_integer("limit", limit, least=1, most=LIST_LIMIT_MAX)
         wanted = check_filter(wanted)
@@ -305,22 +326,22 @@ class Scheduler:
             raise ActionNotFound(action_id)
         return found[0]
 
-    def _prepared(self, calls: Sequence[Call], guids: Sequence[UUID]) -> Conversation[list[NewAction]]:
+    def _prepared(
+        self, calls: Sequence[Call], guids: Sequence[UUID], trace: str | None
+    ) -> Conversation[list[NewAction]]:
         shard_count = yield from self._shards()
         now = (yield from self._do.now().begin()) if any(needs_now(call) for call in calls) else None
-        return [self._new_action(call, guid, shard_count, now) for call, guid in zip(calls, guids, strict=True)]
+        return [self._new_action(call, guid, shard_count, now, trace) for call, guid in zip(calls, guids, strict=True)]
 
-    def _new_action(self, call: Call, guid: UUID, shard_count: int, now: datetime | None) -> NewAction:
+    def _new_action(
+        self, call: Call, guid: UUID, shard_count: int, now: datetime | None, trace: str | None
+    ) -> NewAction:
         """The call as it is written; everything about it has been checked then."""
         timing = check_call(call)
+        spread = self._chance.random() if call.repeat is not None and call.repeat.jitter else 0.0
+        repeat, timing = first_run(call, timing, now, spread)
         handler, payload, version = self._handlers.encode(call.handler, call.payload, call.payload_version)
         action_id = id_of(call) or guid.hex
-        repeat, at = call.repeat, timing.at
-        if repeat is not None:
-            if at is None:
-                assert now is not None
-                at = now + timing.delay
-            repeat, at = begin(repeat, at)
         return NewAction(
             shard=shard_of(action_id, shard_count),
             id=action_id,
@@ -328,13 +349,13 @@ class Scheduler:
             request_guid=request_guid("schedule", action_id, call.request_id),
             handler=handler,
             payload=payload,
-            terms=terms_of(call, repeat, version),
+            terms=terms_of(call, repeat, version, trace),
             lane=UNGATED,
             priority=call.priority,
             template=None,
             zone=None,
             expires_at=None if call.expires_at is None else check_time("expires_at", call.expires_at),
-            at=at,
+            at=timing.at,
             delay=timing.delay,
         )
 
@@ -442,6 +463,7 @@ class Scheduler:
     async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Written | Action]:
         tell = self._tells(batch)
         answers = await self._until_known(self._sending(batch, replaces, self._policy.lock_timeout, tell=tell))
+        self._events.emit(CallsWritten(len(batch), coalesced=True))
         if self._owes_telling and self._coalescer.is_idle:
             self._owes_telling = False
             with suppress(DatabaseError):  # only a hint: workers also look by themselves
@@ -463,7 +485,9 @@ class Scheduler:
         Telling serialises commits on PostgreSQL, so under load only some do, and the last one makes up for it.
         """
         ahead = self._clock.now() + self._policy.tell_ahead
-        if not any(new.delay <= self._policy.tell_ahead if new.at is None else new.at <= ahead for new in batch):
+        if not any(
+            new.delay <= self._policy.tell_ahead if new.at is None else new.at + new.delay <= ahead for new in batch
+        ):
             return False
         now = self._clock.monotonic()
         if self._coalescer.is_idle or now - self._told_at >= self._policy.tell_interval_s:
@@ -471,20 +495,3 @@ class Scheduler:
             return True
         self._owes_telling = True
         return False
-
-
-def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
-    """Cut calls into batches in which no id stands twice, so that the order of calls for an id is kept."""
-    batch: list[Call] = []
-    ids: set[str] = set()
-    for call in calls:
-        check_call(call)
-        action_id = id_of(call)
-        if len(batch) >= size or action_id in ids:
-            yield batch
-            batch, ids = [], set()
-        batch.append(call)
-        if action_id is not None:
-            ids.add(action_id)
-    if batch:
-        yield batch

@@ -9,22 +9,25 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
+from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, batches
 from matrixsched.handlers import Handler
+from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
+from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
-from matrixsched.scheduler import Operation, Scheduler, batches
+from matrixsched.scheduler import Operation, Scheduler
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 History = list[PastAttempt]
+Runs = list[datetime]
 
 
 class SyncApp:
@@ -62,12 +66,21 @@ class SyncApp:
     ) -> None:
         self.close()
 
+    @property
+    def is_connected(self) -> bool:
+        return self._life is not None
+
     def close(self) -> None:
         with self._opening:
-            life, self._life = self._life, None
+            life, self._life, self._composer = self._life, None, None
             if life is not None:
                 atexit.unregister(self.close)
                 life.close()
+
+    @property
+    def store(self) -> Store | None:
+        """What it is connected by; None while it is not."""
+        return None if self._life is None else self._store
 
     def init(self, *, shards: int = SHARDS_DEFAULT) -> list[str]:
         """As App.init."""
@@ -111,6 +124,14 @@ class SyncApp:
             payload_version=payload_version,
             request_id=request_id,
         )
+        with self._app.tracer.producing(call) as answered:
+            scheduled = self._scheduled(call, exists, expected_guid, connection)
+            answered(scheduled)
+        return scheduled
+
+    def _scheduled(
+        self, call: Call, exists: Exists, expected_guid: UUID | None, connection: SyncCaller | None
+    ) -> Scheduled:
         if connection is None:
             return self._await(
                 lambda scheduler: scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=None)
@@ -129,6 +150,18 @@ class SyncApp:
         progress: Callable[[int], object] | None = None,
     ) -> ScheduledMany:
         """As App.schedule_many. The calls are drawn in this thread."""
+        with self._app.tracer.producing(None) as answered:
+            many = self._scheduled_many(calls, exists, connection, progress)
+            answered(many)
+        return many
+
+    def _scheduled_many(
+        self,
+        calls: Iterable[Call],
+        exists: Exists,
+        connection: SyncCaller | None,
+        progress: Callable[[int], object] | None,
+    ) -> ScheduledMany:
         many = ScheduledMany()
         for batch in batches(calls, self._app.policy.batch_max):
             if connection is None:
@@ -218,6 +251,18 @@ class SyncApp:
     def history(self, id: str) -> History:
         """As App.history."""
         return self._read(None, lambda scheduler: scheduler.remembering(id))
+
+    def next_runs(self, id: str, count: int = 5, *, connection: SyncCaller | None = None) -> Runs:
+        """As App.next_runs."""
+        return self._read(connection, lambda scheduler: scheduler.foreseeing(id, count))
+
+    def prune(
+        self, keep: Keep = None, *, progress: Progress | None = None, dry_run: bool = False
+    ) -> Mapping[State, int]:
+        """As App.prune; `progress` is called in the background thread."""
+        portal, _ = self._connected()
+        assert self._store is not None
+        return portal.call(partial(prune, self._store, keep, progress=progress, dry_run=dry_run))
 
     # How they are carried out.
 

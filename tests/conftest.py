@@ -14,8 +14,9 @@ from typing import NoReturn
 import pytest
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
 
-from matrixsched import App
+from matrixsched import App, testing
 from matrixsched.clock import ManualClock, SeededChance
+from matrixsched.testing import Stage
 
 # A run in the background of a script inherits an ignored SIGINT, and so would every process that tests start and stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
@@ -81,3 +82,10 @@ async def app(database_url: str, clock: ManualClock, anyio_backend: str) -> Asyn
     await app.init(shards=4)
     async with app:
         yield app
+
+
+@pytest.fixture
+def stage(database_url: str) -> Iterator[Stage]:
+    """An application on a stage, in an installation of its own in a database of each kind in turn."""
+    with testing.stage(App(database_url), url=database_url) as staged:
+        yield staged

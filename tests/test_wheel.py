@@ -65,7 +65,7 @@ def test_the_wheel_carries(wheel: Path, name: str) -> None:
 
 def test_the_wheel_carries_no_tests_or_tools(wheel: Path) -> None:
     places = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {place for place in places if not place.endswith(".dist-info")} == {"matrixsched"}
+    assert {place for place in places if not place.endswith(".dist-info")} == {"matrixsched", "pytest_matrixsched.py"}
 
 
 def test_the_installed_package_is_imported_from_outside_the_checkout(installation: Installation) -> None:

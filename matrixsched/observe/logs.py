@@ -7,15 +7,21 @@ import json
 import logging
 import re
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import IO
 
 from matrixsched.events import (
+    AttemptDropped,
     AttemptEnded,
+    AttemptStarted,
+    BacklogSampled,
+    CallsWritten,
     ClaimsGivenBack,
     ClaimsLost,
     Events,
     HandlerLeaked,
+    LoopSampled,
     OutcomesRecorded,
     ShardSynced,
     StepFailed,
@@ -26,6 +32,9 @@ from matrixsched.events import (
 from matrixsched.rules.action import Outcome, State
 
 logger = logging.getLogger("matrixsched")
+
+LOOP_BLOCKED_S = 1.0
+"""A loop that is late by so much keeps all other handlers waiting."""
 
 _FACTS = "matrixsched_facts"
 _ERROR_TYPE = re.compile(r"[A-Za-z_]\w*")
@@ -76,7 +85,8 @@ class JsonFormatter(logging.Formatter):
 
 
 class Logs:
-    """Turns events into lines."""
+    """Turns events into lines. What comes with every attempt, statement or sample is a line at DEBUG level only, and is
+    not even heard if that is off when this is made."""
 
     def __init__(self, events: Events) -> None:
         events.subscribe(WorkerStarted, self._on_worker_started)
@@ -89,6 +99,12 @@ class Logs:
         events.subscribe(HandlerLeaked, self._on_handler_leaked)
         events.subscribe(StepFailed, self._on_step_failed)
         events.subscribe(Tidied, self._on_tidied)
+        events.subscribe(LoopSampled, self._on_loop_sampled)
+        events.subscribe(AttemptDropped, self._on_attempt_dropped)
+        if logger.isEnabledFor(logging.DEBUG):
+            events.subscribe(AttemptStarted, self._on_attempt_started)
+            events.subscribe(CallsWritten, self._on_calls_written)
+            events.subscribe(BacklogSampled, self._on_backlog_sampled)
 
     def _on_worker_started(self, event: WorkerStarted) -> None:
         handlers = ",".join(event.handlers)
@@ -118,6 +134,39 @@ class Logs:
             late_s=round(event.late.total_seconds(), 6),
             next_at=event.next_at.isoformat() if event.next_at else None,
         )
+
+    def _on_attempt_started(self, event: AttemptStarted) -> None:
+        log(
+            logging.DEBUG,
+            "attempt started",
+            id=event.id,
+            handler=event.handler,
+            attempt=event.attempt,
+            late_s=round(event.late.total_seconds(), 6),
+        )
+
+    def _on_attempt_dropped(self, event: AttemptDropped) -> None:
+        log(
+            logging.WARNING,
+            "attempt dropped: it is run again when its lease ends",
+            id=event.id,
+            handler=event.handler,
+            attempt=event.attempt,
+        )
+
+    def _on_calls_written(self, event: CallsWritten) -> None:
+        log(logging.DEBUG, "calls written", calls=event.calls, coalesced=event.coalesced)
+
+    def _on_backlog_sampled(self, event: BacklogSampled) -> None:
+        log(logging.DEBUG, "backlog sampled", due=event.due, oldest_due_s=round(event.oldest_due_s, 3))
+
+    def _on_loop_sampled(self, event: LoopSampled) -> None:
+        if event.late_s >= LOOP_BLOCKED_S:
+            log(
+                logging.WARNING,
+                "the event loop was blocked: a handler that waits without await should be a plain function",
+                late_s=round(event.late_s, 3),
+            )
 
     def _on_shard_synced(self, event: ShardSynced) -> None:
         level = logging.INFO if event.lost else logging.DEBUG
@@ -162,7 +211,7 @@ class Logs:
             )
 
     def _on_tidied(self, event: Tidied) -> None:
-        log(logging.DEBUG, "tidied", actions=event.actions, requests=event.requests, rows=event.rows)
+        log(logging.DEBUG, "tidied", **asdict(event))
 
 
 def _level(event: AttemptEnded) -> int:

@@ -211,6 +211,10 @@ def demo(
             metavar="URL", help="Where to show it, in an installation of its own; default: a new SQLite file."
         ),
     ] = None,
+    metrics: Annotated[
+        typer.FileBinaryWrite | None,
+        typer.Option(metavar="FILE", lazy=False, help="Write here what Prometheus would read from the workers."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Half a minute: thousands of actions, two workers, one of them killed half-way, nothing lost."""
@@ -218,7 +222,7 @@ def demo(
 
     if database is not None:
         _refuse_in_memory(database)
-    facts, is_nothing_lost = run_demo(database)
+    facts, is_nothing_lost = run_demo(database, metrics=metrics)
     show_facts(facts, as_json=as_json)
     if is_nothing_lost:
         say(

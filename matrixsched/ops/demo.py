@@ -17,9 +17,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self
 from uuid import uuid4
 
+from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -29,6 +30,7 @@ from rich.text import Text
 from matrixsched import App, call, every
 from matrixsched.calls import Call
 from matrixsched.errors import MatrixSchedError, WorkerError
+from matrixsched.observe.metrics import FOLDER_VARIABLE, exposition_of
 from matrixsched.ops import demo_app
 from matrixsched.ops.evidence import Account, Evidence
 from matrixsched.ops.render import Facts, console, say
@@ -80,14 +82,18 @@ class Show:
         return self.finished == len(self.planned_at) and len(self.taken_over) == len(self.orphans)
 
 
-def run_demo(url: str | None) -> tuple[Facts, bool]:
-    """Show it; the closing table, and whether nothing was lost."""
+def run_demo(url: str | None, *, metrics: BinaryIO | None = None) -> tuple[Facts, bool]:
+    """Show it; the closing table, and whether nothing was lost. What Prometheus would have read goes to `metrics`."""
     with tempfile.TemporaryDirectory(prefix="matrixsched-demo-") as folder:
         # Off the default installation: on a database that is in use the demo must not meet anybody's actions.
         app = App(url or f"sqlite:///{folder}/demo.db", installation=demo_app.INSTALLATION)
         app.sync.init(shards=SHARDS)
         with app.sync:
-            return _Demo(app, Path(folder)).run()
+            demo = _Demo(app, Path(folder))
+            answer = demo.run()
+            if metrics is not None:
+                metrics.write(demo.exposition())
+            return answer
 
 
 class _Demo:
@@ -95,6 +101,8 @@ class _Demo:
         self._app = app
         self._folder = folder
         self._evidence = Evidence(folder / "notes")
+        self._metrics = folder / "metrics"
+        self._metrics.mkdir()
         self._run = uuid4().hex[:8]
         self._workers: list[subprocess.Popen[bytes]] = []
 
@@ -107,6 +115,10 @@ class _Demo:
             self._end_periodic()
         facts = self._closing_table(show)
         return facts, facts["lost"] == 0
+
+    def exposition(self) -> bytes:
+        """The numbers of both workers, also of the one that was killed: they are in files."""
+        return exposition_of(str(self._metrics))()
 
     # The workers.
 
@@ -128,6 +140,7 @@ class _Demo:
         environment = {
             demo_app.DATABASE_VARIABLE: self._app.url,
             demo_app.EVIDENCE_VARIABLE: str(self._folder / "notes"),
+            FOLDER_VARIABLE: str(self._metrics),
         }
         with self._log(number).open("wb") as log:
             return subprocess.Popen(
@@ -194,6 +207,7 @@ class _Demo:
         show.killed_at = time.time()
         victim.send_signal(signal.SIGKILL)
         victim.wait()
+        mark_process_dead(victim.pid, path=str(self._metrics))  # type: ignore[no-untyped-call]
         show.account.add(self._evidence.read())
         show.killed_pid = victim.pid
         show.orphans = frozenset(one for one in show.account.under_way(victim.pid) if one not in show.account.done)

@@ -119,7 +119,7 @@ class WorkerProcess:
         folder = shared_folder()
         self._looks = None if folder is None else Looks(folder)
         is_measured = metrics_port is not None or metrics_are_shared()
-        self._metrics = Metrics(app.events, self._worker.runner) if is_measured else None
+        self._metrics = Metrics(app, worker=self._worker) if is_measured else None
 
     async def run(self) -> int:
         code, failure = 1, None

@@ -65,6 +65,8 @@ class Terms:
     start_within: timedelta | None = None
     payload_version: int | None = None
     """None is version 1, so that rows from before anybody thought of versions have one."""
+    trace: str | None = None
+    """Where the action was scheduled, as a tracing library wrote it: W3C traceparent and, after a space, tracestate."""
     unreadable: str | None = None
     """Why these terms could not be read, as when a newer version of the library wrote them; the rest is None then."""
 

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from matrixsched.store.statements import Dialect
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
+from matrixsched.store.values import Pool
 
 T = TypeVar("T")
 
@@ -28,6 +29,11 @@ class Store(Protocol):
     @property
     def description(self) -> str:
         """The database in words, without secrets."""
+        ...
+
+    @property
+    def pool(self) -> Pool:
+        """How its connections are used, for metrics; may be asked from any thread."""
         ...
 
     async def open(self) -> None:
@@ -48,6 +54,10 @@ class Store(Protocol):
 
         Answers with the names of the migrations applied now. An installation that exists keeps its number of shards.
         """
+        ...
+
+    async def drop(self) -> None:
+        """Remove the installation and everything in it; for tests that made one of their own."""
         ...
 
     async def watch(self, changed: Callable[[], None]) -> None:

@@ -24,7 +24,9 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAction:
-    """An action to be written; it begins at `at`, or after `delay` by the database's clock.
+    """An action to be written; its first tick is `at`, or after `delay` by the database's clock.
+
+    With both, `at` is the tick and the run is due that `delay` later: the jitter.
 
     `request_guid` is set where the caller named the request; otherwise the statement's own counts.
     """
@@ -146,9 +148,34 @@ class ShardReport:
     oldest_due_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """What is due in the whole installation and not under way."""
+
+    now: datetime
+    due: int
+    """Counted up to the limit that was asked for."""
+    oldest_due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The connections of a store, and how long transitions waited for one."""
+
+    most: int
+    open: int
+    in_use: int
+    waiting: int
+    """Transitions that wait for a connection now."""
+    served: int
+    """How often one was had so far."""
+    waited_s: float
+    """How long that took, all in all."""
+
+
 @dataclass(frozen=True, slots=True)
 class SweepPosition:
-    """How far the sweeper has come in a round through the processing queue."""
+    """How far a sweep has come in its round through a table."""
 
     shard: int = -1
     action_id: str = ""
@@ -156,7 +183,33 @@ class SweepPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class TidyPosition:
+    """How far each of the sweeps has come; None when its round is complete, until all of them are."""
+
+    rows: SweepPosition | None = SweepPosition()
+    """Through the processing queue."""
+    history: SweepPosition | None = SweepPosition()
+
+    @property
+    def is_complete(self) -> bool:
+        return self.rows is None and self.history is None
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     gone: int
     position: SweepPosition
     """Where to go on; the beginning when the round is complete."""
+    shortened: int = 0
+    """Leases that the database's clock had left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What became of rows that waited past their expiry."""
+
+    late: int
+    """Rows that were found."""
+    gone: int
+    expired: int
+    """Actions that ended by it; the other rows that are gone were dead."""

@@ -20,7 +20,8 @@ refused by the row.
     runner     slots; decode, call the handler under its limit, judge what follows
     recorder   outcomes in batches: recorded, superseded, lost, or busy (sent again)
     leases     prolong what is under way; give back what could not be started soon
-    tidying    prune what is finished and old, sweep rows that no action stands behind
+    sampling   how much is due, how late the event loop is; only while somebody listens
+    tidying    one worker at a time: prune what is old, expire what nobody ran, sweep what no action stands behind
 
 Each step returns how long it may rest. Shutdown goes the other way round: no new claims; handlers get a grace; the
 rest are cancelled and their rows made due at once (a thread cannot be cancelled: its row is left to its lease); the

@@ -16,6 +16,7 @@ from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
+from matrixsched.store.values import Pool
 
 T = TypeVar("T")
 
@@ -41,6 +42,10 @@ class BoundedStore:
     def description(self) -> str:
         return self._store.description
 
+    @property
+    def pool(self) -> Pool:
+        return self._store.pool
+
     async def run(self, transition: Transition[T]) -> T:
         with anyio.move_on_after(self._limit_s):
             return await self._store.run(transition)
@@ -54,6 +59,9 @@ class BoundedStore:
 
     async def upgrade(self, shard_count: int) -> list[str]:
         return await self._store.upgrade(shard_count)
+
+    async def drop(self) -> None:
+        await self._store.drop()
 
     async def watch(self, changed: Callable[[], None]) -> None:
         await self._store.watch(changed)

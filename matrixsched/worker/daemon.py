@@ -15,6 +15,7 @@ import anyio.to_thread
 from anyio.from_thread import start_blocking_portal
 
 import matrixsched
+from matrixsched.clock import Clock
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
 from matrixsched.store.store import Store
@@ -26,6 +27,7 @@ from matrixsched.worker.pace import Step, Wakeup, paced
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.runner import Runner
+from matrixsched.worker.sampling import Sampling
 from matrixsched.worker.tidying import Tidying
 
 if TYPE_CHECKING:
@@ -41,7 +43,10 @@ class Worker:
     Each step can also be driven by hand, one at a time: `run_due` for tests, the single steps for the simulator.
     """
 
-    def __init__(self, app: App, policy: WorkerPolicy | None = None, *, name: str | None = None) -> None:
+    def __init__(
+        self, app: App, policy: WorkerPolicy | None = None, *, name: str | None = None, clock: Clock | None = None
+    ) -> None:
+        """`clock` is for tests in which the worker waits otherwise than the application."""
         if len(app.handlers) == 0:
             raise BadInput("the application has no handlers: register some with @app.action(name)")
         if faults := app.handlers.faults():
@@ -51,7 +56,7 @@ class Worker:
         self.policy = policy or WorkerPolicy()
         self.name = name or _instance(app)
         self._store = BoundedStore(app.store, self.policy.attempt_lease.total_seconds() / 3)
-        self._clock = app.clock
+        self._clock = clock or app.clock
         self._chance = app.chance
         self._events = app.events
         self._handlers = app.handlers
@@ -78,7 +83,8 @@ class Worker:
             chance=self._chance,
             events=self._events,
         )
-        self.tidying = Tidying(self._store, self.policy, self._events)
+        self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
+        self.sampling = Sampling(self._store, self._clock, self._events)
         self._news = Wakeup()
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
@@ -114,6 +120,8 @@ class Worker:
             self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "tidy", self.tidying.step, Wakeup())
+            self._start(keeping, "sample", self.sampling.backlog, Wakeup())
+            self._start(keeping, "loop", self.sampling.loop, Wakeup())
             keeping.start_soon(self._store.watch, self._news.set)
             keeping.start_soon(self._forward_room)
             async with anyio.create_task_group() as running:

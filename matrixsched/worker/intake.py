@@ -48,6 +48,8 @@ class Intake:
         self._fruitless = 0
         self.looked_at: float | None = None
         """Monotonic: when this step last succeeded, which is what readiness goes by."""
+        self.shards_held = 0
+        """Locks in our hands now."""
 
     async def step(self) -> float:
         """One sync iteration; the rest until there may be work again."""
@@ -71,7 +73,11 @@ class Intake:
             self._fruitless = 0
             return self._rest(acquired)
         sync = _Sync(self, acquired, acquired.shard, sync_guid, asked_at)
-        await sync.run()
+        self.shards_held += 1
+        try:
+            await sync.run()
+        finally:
+            self.shards_held -= 1
         if sync.moved or sync.claimed or sync.settled:
             self._fruitless = 0
             return 0.0

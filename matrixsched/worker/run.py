@@ -72,6 +72,7 @@ def context_of(attempt: Attempt, deadline: datetime) -> Context:
         deadline=deadline,
         failures=attempt.tick_failures,
         interruptions=attempt.interruptions,
+        trace=attempt.terms.trace,
     )
 
 

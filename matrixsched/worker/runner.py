@@ -17,7 +17,7 @@ import anyio.to_thread
 from matrixsched.clock import Chance, Clock
 from matrixsched.context import Context
 from matrixsched.errors import InvalidPayload
-from matrixsched.events import AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
+from matrixsched.events import AttemptDropped, AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
 from matrixsched.handlers import Handlers, Middleware
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import room
@@ -238,7 +238,7 @@ class Runner:
             ending = ending_of(run)
         if ending is None:
             # Lost, or its thread still runs: nothing is recorded, and nobody gets the row before its lease ends.
-            self._forget(held)
+            self._drop(held)
         return ending
 
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
@@ -305,7 +305,7 @@ class Runner:
         now = self._database_now(held)
         verdict = self._verdict(attempt, ending, now)
         if verdict is None:
-            self._forget(held)  # the row comes due by itself, as interrupted
+            self._drop(held)  # the row comes due by itself, as interrupted
             return
         self._ended_count += 1
         self._suspects -= is_suspect(attempt.interruptions)
@@ -339,6 +339,12 @@ class Runner:
                 return judge(attempt, Failed(describe(error)), retry, now, spread)
             except Exception:
                 return None
+
+    def _drop(self, held: Held) -> None:
+        self._forget(held)
+        if self._events.wants(AttemptDropped):
+            claim = held.attempt.claim
+            self._events.emit(AttemptDropped(claim.action_id, claim.guid, held.attempt.handler, claim.attempt))
 
     def _forget(self, held: Held) -> None:
         self._suspects -= is_suspect(held.attempt.interruptions)

@@ -133,6 +133,20 @@ def extended_only_if_held(commit: Commit) -> Objections:
             yield f"{row.id} at {row.guid} is claimed by {row.claimed_by}"
 
 
+def expired_when_late(commit: Commit) -> Objections:
+    """Without an attempt an action expires only after its expiry, and not while it is claimed."""
+    if commit.transition.name != "expire_waiting":
+        return
+    claimed = {(row.id, row.guid) for row in commit.before.queue if row.claimed_by is not None}
+    for action in commit.after.actions.values():
+        if action.state != "expired" or commit.before.actions[action.id].state == "expired":
+            continue
+        if action.expires_at is None or action.expires_at > commit.now:
+            yield f"{action.id} at {action.guid} expired, but it has time"
+        if (action.id, action.guid) in claimed:
+            yield f"{action.id} at {action.guid} expired while it was claimed"
+
+
 def _rows_of(snapshot: Snapshot, attempt: Attempt) -> list[QueueRow]:
     claim = attempt.claim
     return [row for row in snapshot.rows_of(claim.action_id) if row.guid == str(claim.guid)]
@@ -152,6 +166,7 @@ AT_EVERY_COMMIT: tuple[Callable[[Commit], Objections], ...] = (
     leased,
     written_by_its_holder,
     extended_only_if_held,
+    expired_when_late,
 )
 
 
@@ -219,6 +234,8 @@ def _is_allowed_cancelled(world: World, action: ActionRow, records: list[RecordN
 
 
 def _is_allowed_expired(world: World, action: ActionRow, records: list[RecordNote]) -> str | None:
+    if action.expires_at is not None and action.finished_at is not None and action.finished_at >= action.expires_at:
+        return None
     return None if records else "no outcome was recorded"
 
 

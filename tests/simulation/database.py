@@ -45,6 +45,8 @@ class ActionRow(NamedTuple):
     interrupted: int
     missed: int
     last_outcome: str | None
+    expires_at: int | None
+    finished_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Lock(NamedTuple):
 
 _ACTIONS = """
 select action_id, action_guid, state, scheduled_at, coalesce(terms, '') like '%repeat%', succeeded, failed, interrupted,
-       missed, last_outcome
+       missed, last_outcome, expires_at, finished_at
   from matrixsched_scheduled_actions
 """
 _QUEUE = """

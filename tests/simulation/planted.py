@@ -225,13 +225,23 @@ PLANTED = (
     ),
     Planted(
         "pruning takes what is old, finished or not",
-        sql("prune_actions.choose", "finished_at <", "created_at <"),
+        sql("prune_actions.choose", "state = :state and finished_at <", "created_at <"),
         ("nothing_vanishes",),
     ),
     Planted(
         "sweeping takes what is overdue",
         sql("sweep_dead.look", "and a.state = 'live')", "and a.state = 'live' and p.scheduled_at > :now)"),
         ("one_live_row", "lost"),
+    ),
+    Planted(
+        "an attempt under way expires",
+        sql("expire_waiting.look", "and p.claimed_by is null"),
+        ("expired_when_late",),
+    ),
+    Planted(
+        "what still has time expires",
+        sql("expire_waiting.look", "p.expires_at <= :now", "p.expires_at <= :now + 20000000"),
+        ("expired_when_late",),
     ),
     Planted("leases are not prolonged", worker(NeverExtends), ("abandoned", "doubled")),
     Planted(

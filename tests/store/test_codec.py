@@ -56,6 +56,8 @@ def some_terms() -> st.SearchStrategy[Terms]:
         timeout=st.none() | durations(TICK),
         start_within=st.none() | durations(TICK),
         payload_version=st.none() | st.integers(2, VERSION_MAX),
+        trace=st.none()
+        | st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [a-z]+=[ !#-\[\]-~]{1,20})?", fullmatch=True),
     )
 
 
@@ -77,6 +79,21 @@ def test_terms_are_stored_as_json_that_every_database_and_language_reads(terms):
     text = encode_terms(terms)
     assert text.isascii()
     assert isinstance(json.loads(text, parse_constant=pytest.fail), dict)
+
+
+def test_traces_do_not_push_out_terms_that_were_read():
+    plain = encode_terms(Terms(timeout=timedelta(seconds=3)))
+    read = decode_terms(plain)
+    for number in range(10_000):
+        decode_terms(encode_terms(Terms(timeout=timedelta(seconds=4), trace=f"00-{number:032x}-{1:016x}-01")))
+    assert decode_terms(plain) is read
+
+
+def test_terms_with_a_trace_are_refused_like_those_without():
+    traced = '{"teleport":1,"trace":"00-a-b-01"}'
+    unreadable = decode_terms(traced).unreadable
+    assert unreadable is not None
+    assert "teleport" in unreadable
 
 
 def test_terms_that_say_nothing_are_stored_as_nothing():

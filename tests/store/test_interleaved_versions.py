@@ -214,7 +214,7 @@ async def test_the_sweeper_leaves_a_superseded_attempt_that_is_still_running(
 ) -> None:
     await world.take_out(taken_out)
     running, new = await replaced_in_processing(world)
-    swept = await world.run(world.do.sweep_dead(SweepPosition(), limit=100))
+    swept = await world.run(world.do.sweep_dead(SweepPosition(), limit=100, reach=LEASE))
     assert swept.gone == (1 if taken_out else 0)
     claimed = await world.run(world.claiming(await world.acquire()))
     # Without its row nobody knows of the attempt under way, and a second one begins beside it.

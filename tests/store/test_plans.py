@@ -21,12 +21,13 @@ from support.postgres import PostgresServer
 from matrixsched.clock import ManualClock
 from matrixsched.rules.action import UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
 from matrixsched.rules.outcome import Verdict
+from matrixsched.store.chores import TIDY
 from matrixsched.store.migrations import load_migrations
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
 from matrixsched.store.transition import Ask, Transition
-from matrixsched.store.values import Change, Ended, Holding, SweepPosition
+from matrixsched.store.values import Change, Ended, Holding, SweepPosition, TidyPosition
 
 SHARDS = 4
 LIMIT = 50
@@ -35,7 +36,7 @@ NOW = CLOCK.now()
 SYNC = UUID(int=1)
 DO = PostgresTransitions("default", clock=CLOCK)
 
-# In every shard 25,000 actions of the future, 500 that are due, 1,000 due ones of a handler that we do not know, and
+# In every shard 25,000 actions of the future, 500 that are due, 1,000 expired ones of a handler that we do not know and
 # 5,000 finished ones; in shard 0, which is ours, also 4,000 new ones and 200 attempts under way.
 FILL = """
 create function pg_temp.fill(prefix text, count integer, state text, at interval) returns void language sql as $$
@@ -49,9 +50,11 @@ create function pg_temp.fill(prefix text, count integer, state text, at interval
 $$;
 create function pg_temp.queue(prefix text, lane text, claimed_by uuid) returns void language sql as $$
     insert into matrixsched.processing_queue
-           (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, claimed_by, claimed_at,
-            added_at, moved_by, moved_at)
-    select shard_id, action_id, action_guid, lane, scheduled_at, case when claimed_by is null then 0 else 1 end, 0,
+           (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, claimed_by,
+            claimed_at, added_at, moved_by, moved_at)
+    select shard_id, action_id, action_guid, lane, scheduled_at,
+           case when prefix in ('future ', 'parked ') then scheduled_at + interval '30 s' end,
+           case when claimed_by is null then 0 else 1 end, 0,
            claimed_by, created_at, created_at, '00000000-0000-0000-0000-000000000002', created_at
       from matrixsched.scheduled_actions a where a.action_id like prefix || '%'
 $$;
@@ -157,9 +160,19 @@ HOT: dict[str, Transition[Any]] = {
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
     "history": DO.history(0, "running 0"),
     "shards": DO.shards(count_max=LIMIT),
-    "prune_actions": DO.prune_actions(keep=timedelta(days=7), limit=LIMIT),
+    "backlog": DO.backlog(count_max=LIMIT),
+    "backlog, nothing due": BEFORE_ALL.backlog(count_max=LIMIT),
+    "prune_actions": DO.prune_actions(State.DONE, keep=timedelta(days=7), limit=LIMIT),
+    "prune_actions, another state is older": DO.prune_actions(State.FAILED, keep=timedelta(days=1), limit=LIMIT),
+    "count_old": DO.count_old(State.DONE, keep=timedelta(days=7), count_max=LIMIT),
+    "count_old, another state is older": DO.count_old(State.FAILED, keep=timedelta(days=1), count_max=LIMIT),
     "prune_requests": DO.prune_requests(keep=timedelta(hours=5), limit=LIMIT),
-    "sweep_dead": DO.sweep_dead(SweepPosition(1, "future 500"), limit=LIMIT),
+    "sweep_dead": DO.sweep_dead(SweepPosition(1, "future 500"), limit=LIMIT, reach=LEASE),
+    "sweep_history": DO.sweep_history(SweepPosition(0, "finished 1"), limit=LIMIT, history_max=3),
+    "expire_waiting": DO.expire_waiting(limit=LIMIT),
+    "take_chore": DO.take_chore(TIDY, SYNC, lease=LEASE, every=LEASE),
+    "keep_chore": DO.keep_chore(TIDY, SYNC, TidyPosition(), lease=LEASE),
+    "end_chore": DO.end_chore(TIDY, SYNC, TidyPosition()),
 }
 BAD = "a statement that reads everything"
 READS_EVERYTHING = statement(

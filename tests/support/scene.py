@@ -235,6 +235,7 @@ class Scene:
             "last_processing_start_at = :epoch, last_heartbeat_at = :epoch",
             epoch=_EPOCH,
         )
+        await self.sql("update matrixsched.chores set held_by = null, position = '{}', done_at = null")
 
     async def check_one_live_row(self) -> None:
         """SPEC A8: every live action has exactly one row with its current guid, in one of the two queues."""

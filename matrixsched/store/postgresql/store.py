@@ -27,6 +27,7 @@ from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
 from matrixsched.store.statements import Dialect, namespace
 from matrixsched.store.transition import Ask, Row, Transition
+from matrixsched.store.values import Pool
 
 T = TypeVar("T")
 
@@ -52,6 +53,9 @@ _INIT_RACES = (
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]
+    is_read_committed = True
+    """Whether a transaction is READ COMMITTED here, as our statements need it, without being told."""
+
     def get_reset_query(self) -> str:
         # There is no session state to reset, and the round trip would be as long as many a statement.
         return ""
@@ -80,6 +84,8 @@ class PostgresStore:
         self._prepared_statements = prepared_statements
         self._listen = listen
         self._pool: asyncpg.Pool | None = None
+        self._waiting = self._served = 0
+        self._waited_s = 0.0
         self.installation = installation
         self.transitions = PostgresTransitions(installation, clock=clock)
 
@@ -88,6 +94,19 @@ class PostgresStore:
         parts = urlsplit(self._url)
         hosts = parts.netloc.rpartition("@")[2] or "the local socket"
         return f"PostgreSQL at {hosts}, database {parts.path.lstrip('/') or 'by default'}"
+
+    @property
+    def pool(self) -> Pool:
+        pool = self._pool
+        size, idle = (0, 0) if pool is None else (pool.get_size(), pool.get_idle_size())
+        return Pool(
+            most=self._connections,
+            open=size,
+            in_use=size - idle,
+            waiting=self._waiting,
+            served=self._served,
+            waited_s=self._waited_s,
+        )
 
     def sibling(self) -> PostgresStore:
         return PostgresStore(
@@ -103,7 +122,12 @@ class PostgresStore:
     async def open(self) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._connections, command_timeout=STATEMENT_TIMEOUT_S, **self._how()
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                command_timeout=STATEMENT_TIMEOUT_S,
+                init=_note_isolation,
+                **self._how(),
             )
         except Exception as error:
             raise self._connecting(error) from None
@@ -139,7 +163,11 @@ class PostgresStore:
         connection = await self._connection()
         broken = True
         try:
-            answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
+            if connection.is_read_committed:
+                answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
+            else:
+                async with connection.transaction(isolation="read_committed"):
+                    answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
             broken = False
             return answer
         except _CONFLICT:
@@ -155,12 +183,19 @@ class PostgresStore:
     async def _connection(self) -> asyncpg.Connection:
         if self._pool is None:
             raise NotOpen("the store is not open")
+        asked_at = self._clock.monotonic()
+        self._waiting += 1
         try:
-            return await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            self._served += 1
+            return connection
         except Exception as error:
             if isinstance(error, TimeoutError) and self._pool.get_size() >= self._connections:
                 raise DatabaseBusy(f"all {self._connections} connections to {self.description} are in use") from None
             raise self._connecting(error) from None
+        finally:
+            self._waiting -= 1
+            self._waited_s += self._clock.monotonic() - asked_at
 
     async def _put_back(self, connection: asyncpg.Connection, broken: bool) -> None:
         if self._pool is None:
@@ -211,7 +246,7 @@ class PostgresStore:
         prefix = namespace(self.dialect, self.installation)
         connection = await self._connection()
         try:
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 await connection.execute(f"create schema if not exists {prefix.rstrip('.')}")
                 await connection.execute(
                     f"create table if not exists {prefix}migrations (number integer primary key, name text not null, "
@@ -252,6 +287,15 @@ class PostgresStore:
         )
         return [f"{migration.number:04}_{migration.name}" for migration in todo]
 
+    async def drop(self) -> None:
+        connection = await self._connection()
+        try:
+            await connection.execute(f"drop schema if exists {namespace(self.dialect, self.installation)[:-1]} cascade")
+        except Exception as error:
+            raise self._failed("drop", error) from None
+        finally:
+            await self._put_back(connection, connection.is_closed())
+
     async def watch(self, changed: Callable[[], None]) -> None:
         if not self._listen:
             await anyio.sleep_forever()
@@ -289,6 +333,15 @@ _UNKNOWN = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
+
+
+async def _note_isolation(connection: _Connection) -> None:
+    """Find out once for a connection, so that the usual case costs nothing.
+
+    Where an operator chose another default, each transition says it with its BEGIN, at the price of two round trips. A
+    setting of the session would be cheaper, but poolers refuse it at the start or hand it on to strangers.
+    """
+    connection.is_read_committed = await connection.fetchval("show transaction_isolation") == "read committed"
 
 
 async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:

@@ -71,6 +71,7 @@ returning shard_count
 """
 
 
+_CREATED = re.compile(r"^\s*create (table|view) (?:if not exists )?(\w+)", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 
@@ -87,12 +88,18 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._lock_file: int | None = None
         self._is_open = False
+        self.commits = 0
+        """Write transactions so far."""
         # Siblings of a database in memory share it from several threads.
         self._mutex = threading.RLock()
 
     @property
     def name(self) -> str:
         return self.path or "in memory"
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
 
     def open(self) -> None:
         """Connect. A file that does not exist is not made, for its name may be mistyped: only `upgrade` makes one."""
@@ -129,6 +136,18 @@ class Database:
                 self._connect(create=True)
             return self._write(lambda connection: self._upgrade(connection, shard_count))
 
+    def drop(self) -> None:
+        """Remove all that the migrations created, by name: the prefix of one installation may begin another's."""
+        texts = [text for migration in load_migrations("sqlite", self._installation) for text in migration.statements]
+        created = [found for text in (self._render(_CREATE_MIGRATIONS), *texts) for found in _CREATED.findall(text)]
+
+        def drop_created(connection: sqlite3.Connection) -> None:
+            for kind, name in reversed(created):
+                connection.execute(f"drop {kind} if exists {name}")
+
+        with self._mutex, self._errors_classified():
+            self._write(drop_created)
+
     def _read(self, transition: Transition[T]) -> T:
         connection = self._connected()
         execute = _executor(connection)
@@ -160,6 +179,7 @@ class Database:
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
             connection.execute("commit")
+            self.commits += 1
         except sqlite3.Error as error:
             _roll_back(connection)
             if _code(error) == sqlite3.SQLITE_IOERR:

@@ -10,19 +10,20 @@ from uuid import UUID
 from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, PastAttempt, Spec, State, Status
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.transition import Row
-from matrixsched.store.values import Change, Ended, NewAction, ShardReport, Written
+from matrixsched.store.values import Backlog, Change, Ended, NewAction, ShardReport, Written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 # The columns of tuples, in their order.
-_KEY = ("shard_id", "action_id", "action_guid")
-AGAIN = (*_KEY, "scheduled_at", "lane", "claimed_by", "now")
+ACTION = ("shard_id", "action_id")
+KEY = (*ACTION, "action_guid")
+AGAIN = (*KEY, "scheduled_at", "lane", "claimed_by", "now")
 """A row that waits for another run."""
 _TICK = ("tick", "tick_at", "tick_failures")
-RECORDED = (*_KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
+RECORDED = (*KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
 """What is recorded in the action."""
-REMEMBERED = (*_KEY, "attempt", "tick", "outcome", "error", "claimed_by", "claimed_at", "now")
+REMEMBERED = (*KEY, "attempt", "tick", "outcome", "error", "claimed_by", "claimed_at", "now")
 """A past attempt for the history."""
 
 
@@ -68,7 +69,8 @@ def columns_of_new(new: NewAction, now: int) -> dict[str, object]:
         "template": new.template,
         "zone": new.zone,
         "expires_at": in_microseconds_or_none(new.expires_at),
-        "scheduled_at": begins_at(new.at, new.delay, now),
+        "scheduled_at": (now if new.at is None else in_microseconds(new.at)) + span(new.delay),
+        "tick_at": begins_at(new.at, new.delay, now),
     }
 
 
@@ -229,3 +231,7 @@ def shard_report_of(row: Row) -> ShardReport:
         processing=row["processing"],
         oldest_due_at=moment_or_none(row["oldest_due_at"]),
     )
+
+
+def backlog_of(row: Row) -> Backlog:
+    return Backlog(now=moment_of(row["now"]), due=row["due"], oldest_due_at=moment_or_none(row["oldest_due_at"]))

@@ -22,6 +22,7 @@ from matrixsched.store.sqlite.transitions import SqliteTransitions
 from matrixsched.store.statements import Dialect
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
+from matrixsched.store.values import Pool
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class SqliteStore:
         self._database = Database(path, installation, self._clock)
         self._owns_database = True
         self._transitions = SqliteTransitions(installation, clock=self._clock)
+        self._line = _Line()
 
     @property
     def dialect(self) -> Dialect:
@@ -83,6 +85,18 @@ class SqliteStore:
     def description(self) -> str:
         return f"SQLite database {self._database.name}, installation {self._installation}"
 
+    @property
+    def pool(self) -> Pool:
+        line = self._line
+        return Pool(
+            most=1,
+            open=int(self._database.is_connected),
+            in_use=line.entered - line.left,
+            waiting=line.came - line.entered - line.turned_away,
+            served=line.entered,
+            waited_s=line.waited_s,
+        )
+
     async def open(self) -> None:
         await self._hop(self._database.open)
 
@@ -92,18 +106,47 @@ class SqliteStore:
                 await self._hop(self._database.close)
 
     async def run(self, transition: Transition[T]) -> T:
-        return await self._hop(lambda: self._database.run(transition))
+        line, clock, asked_at = self._line, self._clock, self._clock.monotonic()
+        has_entered = False
+
+        def visit() -> T:
+            nonlocal has_entered
+            has_entered = True
+            line.entered += 1
+            line.waited_s += clock.monotonic() - asked_at
+            try:
+                return self._database.run(transition)
+            finally:
+                line.left += 1
+
+        line.came += 1
+        try:
+            return await self._hop(visit)
+        finally:
+            line.turned_away += not has_entered
 
     async def upgrade(self, shard_count: int) -> list[str]:
         check_shard_count(shard_count)
         return await self._hop(lambda: self._database.upgrade(shard_count))
 
+    async def drop(self) -> None:
+        await self._hop(self._database.drop)
+
     async def watch(self, changed: Callable[[], None]) -> None:
         path = self._database.path
         if path is None:
-            await anyio.sleep_forever()
+            await self._watch_memory(changed)
         else:
             await _watch(_Watcher(path, self._watch_every_s, changed))
+
+    async def _watch_memory(self, changed: Callable[[], None]) -> None:
+        """No other connection sees a database in memory, so its commits are counted where they are made."""
+        seen = self._database.commits
+        while True:
+            await anyio.sleep(self._watch_every_s)
+            if self._database.commits != seen:
+                seen = self._database.commits
+                changed()
 
     def sibling(self) -> SqliteStore:
         path = self._database.path
@@ -113,6 +156,16 @@ class SqliteStore:
         if path is None:
             sibling._database, sibling._owns_database = self._database, False
         return sibling
+
+
+class _Line:
+    """Who stood in line for the database's thread. Each number is written by one thread at a time, and only grows."""
+
+    __slots__ = ("came", "entered", "left", "turned_away", "waited_s")
+
+    def __init__(self) -> None:
+        self.came = self.entered = self.left = self.turned_away = 0
+        self.waited_s = 0.0
 
 
 async def _watch(watcher: _Watcher) -> None:

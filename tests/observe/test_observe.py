@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 from uuid import UUID
 
 import pytest
@@ -20,7 +21,25 @@ import pytest
 from matrixsched import App, Retry
 from matrixsched.clock import ManualClock
 from matrixsched.errors import ConfigurationError
-from matrixsched.events import AttemptEnded, Events, StepFailed
+from matrixsched.events import (
+    AttemptDropped,
+    AttemptEnded,
+    AttemptStarted,
+    BacklogSampled,
+    CallsWritten,
+    ClaimsGivenBack,
+    ClaimsLost,
+    Event,
+    Events,
+    HandlerLeaked,
+    LoopSampled,
+    OutcomesRecorded,
+    ShardSynced,
+    StepFailed,
+    Tidied,
+    WorkerStarted,
+    WorkerStopped,
+)
 from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import Logs, log_to, logger
 from matrixsched.observe.metrics import FOLDER_VARIABLE, Metrics, exposition_of
@@ -66,7 +85,7 @@ async def app() -> AsyncIterator[App]:
 
 async def test_a_scrape_tells_outcomes_lateness_and_run_time_by_handler(app: App) -> None:
     worker = Worker(app)
-    metrics = Metrics(app.events, worker.runner)
+    metrics = Metrics(app, worker=worker)
     for number in range(3):
         await app.schedule("greet", "Ada", id=f"greet:{number}")
     await app.schedule("refuse", "Bob")
@@ -90,17 +109,13 @@ async def test_a_scrape_tells_outcomes_lateness_and_run_time_by_handler(app: App
 
 
 def test_values_beyond_the_last_bucket_and_on_a_border_are_counted_like_prometheus_does() -> None:
-    events = Events()
-    metrics = Metrics(events, NoLoad())
+    app = App("sqlite://")
+    metrics = Metrics(app)
     for seconds in (0.001, 0.0011, 1e6):
-        events.emit(attempt_ended(late=timedelta(seconds=seconds)))
+        app.events.emit(attempt_ended(late=timedelta(seconds=seconds)))
     samples = metrics.exposition().decode().splitlines()
     buckets = [line.rpartition(" ") for line in samples if "late_seconds_bucket" in line]
     assert [count for _, _, count in buckets] == ["1.0"] + ["2.0"] * (len(buckets) - 2) + ["3.0"]
-
-
-class NoLoad:
-    held = running = leaked = 0
 
 
 def attempt_ended(
@@ -151,6 +166,48 @@ def test_reasons_that_handlers_give_are_not_logged(lines: io.StringIO) -> None:
     Logs(events)
     events.emit(attempt_ended(Outcome.CANCELLED, state=State.CANCELLED, error=SECRET))
     assert SECRET not in lines.getvalue()
+
+
+EVENTS = [
+    CallsWritten(3, coalesced=True),
+    WorkerStarted("host/1", ("greet",), 100),
+    WorkerStopped("host/1", 0, 0),
+    ShardSynced(1, UUID(int=1), 1, 1, 0.01, False),
+    AttemptStarted("id", UUID(int=1), "greet", 1, timedelta(0)),
+    AttemptEnded("id", UUID(int=1), "greet", 1, Outcome.SUCCEEDED, State.DONE, None, 0.1, timedelta(0), None),
+    AttemptDropped("id", UUID(int=1), "greet", 1),
+    OutcomesRecorded(1, 0, 0, 0),
+    ClaimsLost(1),
+    ClaimsGivenBack(1),
+    HandlerLeaked("id", "greet", 1),
+    StepFailed("intake", "DatabaseUnavailable: away", 1, 1.0),
+    Tidied(1, 1, 1),
+    BacklogSampled(3, 1.5),
+    LoopSampled(1.5),
+]
+
+
+def test_every_event_is_a_line(lines: io.StringIO) -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(Event))
+    events = Events()
+    Logs(events)
+    for number, event in enumerate(EVENTS, start=1):
+        events.emit(event)
+        assert len(parsed(lines)) == number, f"{type(event).__name__} is not logged"
+
+
+def test_what_comes_all_the_time_is_not_even_heard_unless_it_is_logged(lines: io.StringIO) -> None:
+    logger.setLevel(logging.INFO)
+    events = Events()
+    Logs(events)
+    assert not events.wants(AttemptStarted)
+    assert not events.wants(CallsWritten)
+    assert not events.wants(BacklogSampled)
+    events.emit(LoopSampled(0.2))
+    assert parsed(lines) == []
+    events.emit(LoopSampled(1.5))
+    (line,) = parsed(lines)
+    assert (line["level"], line["late_s"]) == ("warning", 1.5)
 
 
 def test_a_step_that_keeps_failing_is_told_ever_more_rarely(lines: io.StringIO) -> None:

@@ -1,0 +1,55 @@
+-- expire_waiting (postgresql). Promise: of the rows that wait past their expiry, in whatever lane, the first :limit are gone
+-- and their actions recorded as expired, both or neither, without a handler. Never while an attempt runs, which ends by
+-- itself; never waits: what a user's transaction or a claim holds now is left for the next time. Dead rows among them go,
+-- lest they hide the others.
+with late as materialized (
+    select p.shard_id, p.action_id, p.action_guid
+      from matrixsched.processing_queue p
+     where p.expires_at <= {now} and p.claimed_by is null
+     order by p.expires_at
+     limit cast(:limit as integer)
+),
+judged as materialized ( -- in the same snapshot: only then does another guid prove that a row is dead
+    select l.*, a.live
+      from late l
+      left join lateral (select true as live from matrixsched.scheduled_actions a
+                          where a.shard_id = l.shard_id and a.action_id = l.action_id and a.action_guid = l.action_guid
+                            and a.state = 'live'
+                         offset 0) a on true
+),
+current as materialized ( -- the action first, as `record` does; replaced since, it is not this version any more
+    select j.shard_id, j.action_id, j.action_guid
+      from (select * from judged
+             where live
+                   /* pause point: expire_lock */
+             order by shard_id, action_id collate "C") j
+     cross join lateral (select a.action_guid
+                           from matrixsched.scheduled_actions a
+                          where a.shard_id = j.shard_id and a.action_id = j.action_id
+                            and a.action_guid = j.action_guid and a.state = 'live'
+                            for no key update of a skip locked) a
+),
+held as materialized (
+    select p.ctid
+      from (select shard_id, action_id, action_guid from current
+            union all
+            select shard_id, action_id, action_guid from judged where live is null) k
+     cross join lateral (select p.ctid
+                           from matrixsched.processing_queue p
+                          where p.shard_id = k.shard_id and p.action_id = k.action_id and p.action_guid = k.action_guid
+                            and p.expires_at <= {now} and p.claimed_by is null
+                            for update of p skip locked) p
+),
+gone as ( -- by place; a row that changed since the snapshot has another one and waits for the next time
+    delete from matrixsched.processing_queue where ctid = any (array(select ctid from held))
+    returning shard_id, action_id, action_guid, interrupted
+),
+expired as (
+    update matrixsched.scheduled_actions a
+       set state = 'expired', finished_at = {now}, interrupted = a.interrupted + g.interrupted,
+           last_outcome = 'expired', last_error = cast(:error as text), last_ended_at = {now}
+      from gone g
+     where a.shard_id = g.shard_id and a.action_id = g.action_id and a.action_guid = g.action_guid and a.state = 'live'
+    returning 1
+)
+select (select count(*) from late) as late, (select count(*) from gone) as gone, (select count(*) from expired) as expired;

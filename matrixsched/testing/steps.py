@@ -1,0 +1,215 @@
+"""The steps of a real worker, made one after the other while time stands still."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import anyio
+
+from matrixsched.app import App
+from matrixsched.clock import ManualClock
+from matrixsched.context import Context
+from matrixsched.errors import DatabaseError, InvalidPayload, NeverIdle, StageError
+from matrixsched.events import AttemptEnded
+from matrixsched.handlers import Handlers
+from matrixsched.rules.action import Attempt, Outcome, Spec, State
+from matrixsched.testing.clock import HastyClock
+from matrixsched.testing.faults import AFTER, BEFORE, Faults, Tape
+from matrixsched.worker import Worker, WorkerPolicy
+
+TRIES_MAX = 100
+"""So often a step is repeated that the database refuses while it is not said to be away."""
+REAL_TICK_S = 1.0
+"""A handler that runs for longer than this in real time makes the stage's clock run along, so that its limit comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """An attempt that was made."""
+
+    id: str
+    handler: str
+    payload: object
+    """As the handler got it; the stored bytes if they could not be read."""
+    attempt: int
+    at: datetime
+    outcome: Outcome
+    state: State
+    """Of the action afterwards: live if it is to run again."""
+    error: str | None
+    """As it is recorded."""
+    exception: BaseException | None
+    """What the handler, or a middleware around it, raised."""
+
+
+def decoded(handlers: Handlers, what: Spec | Attempt) -> object:
+    """The payload as its handler takes it, plain JSON for a handler of another process, bytes if it cannot be read."""
+    handler = handlers.find(what.handler)
+    try:
+        return json.loads(what.payload) if handler is None else handler.decode(what.payload, what.terms.payload_version)
+    except InvalidPayload:
+        return what.payload
+
+
+def _error_of(ran: Ran) -> BaseException:
+    return ran.exception or StageError(f"the attempt at {ran.id!r} ended as {ran.outcome.value}: {ran.error}")
+
+
+_FAILURES = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.QUARANTINED)
+_LIFE: ContextVar[anyio.CancelScope] = ContextVar("the life of the worker that runs this handler")
+
+
+class Steps:
+    """A worker whose steps are made by hand."""
+
+    def __init__(
+        self, app: App, policy: WorkerPolicy, clock: ManualClock, faults: Faults, tape: Tape, attempts_max: int
+    ) -> None:
+        self._app = app
+        self._policy = policy
+        self._clock = clock
+        self._faults = faults
+        self._tape = tape
+        self._attempts_max = attempts_max
+        self._worker: Worker | None = None
+        self._raised: dict[tuple[UUID, int], BaseException] = {}
+        self.ran: list[Ran] = []
+
+    def attach(self) -> None:
+        """Hear of every attempt, and stand around every handler and all other middleware."""
+        self._app.events.subscribe(AttemptEnded, self._note)
+        self._app.middlewares.insert(0, self._around)
+
+    async def run_due(self, *, since: int) -> None:
+        """Run everything that is due now, and whatever becomes due by it.
+
+        `since` is how many attempts had been made when the test asked for this.
+        """
+        tries = 0
+        while self._faults.away_until is None:
+            # A fresh one each time, because the test may have changed the event loop; unless it has something to say.
+            worker = self._worker = self._worker or Worker(
+                self._app, self._policy, name="stage", clock=HastyClock(self._clock)
+            )
+            before = len(self.ran)
+            rest_s = 0.0
+            try:
+                await self._record(worker)
+                rest_s = await worker.intake.step()
+            except DatabaseError:
+                if (tries := tries + 1) > TRIES_MAX:
+                    raise
+            lived = await self._run_waiting(worker, since)
+            if not lived or worker.recorder.is_idle:
+                self._worker = None
+            if lived and rest_s > 0 and len(self.ran) == before:
+                return
+
+    async def run_inline(self) -> None:
+        """Run what is due now; what fails is raised."""
+        since = len(self.ran)
+        await self.run_due(since=since)
+        errors = [_error_of(ran) for ran in self.ran[since:] if ran.outcome in _FAILURES]
+        if len(errors) > 1:
+            raise BaseExceptionGroup("several handlers failed", errors)
+        if errors:
+            raise errors[0]
+
+    async def _run_waiting(self, worker: Worker, since: int) -> bool:
+        """Run what was claimed; False if the worker died of it."""
+        while worker.runner.has_waiting:
+            if len(self.ran) - since >= self._attempts_max:
+                raise self._never_idle(since)
+            if not await self._run_next(worker):
+                return False
+            with suppress(DatabaseError):
+                await self._record(worker)
+        return True
+
+    async def _run_next(self, worker: Worker) -> bool:
+        with anyio.CancelScope() as life:
+            token = _LIFE.set(life)
+            try:
+                async with anyio.create_task_group() as beside:
+                    beside.start_soon(self._let_real_time_count, worker)
+                    await worker.runner.run_next()
+                    beside.cancel_scope.cancel()
+            finally:
+                _LIFE.reset(token)
+        return not life.cancel_called
+
+    async def _let_real_time_count(self, worker: Worker) -> None:
+        while True:
+            await anyio.sleep(REAL_TICK_S)
+            self._clock.advance(timedelta(seconds=REAL_TICK_S))
+            with suppress(DatabaseError):
+                await worker.leases.extend(self._app.store)
+            with suppress(DatabaseError):
+                await worker.runner.watch()
+
+    async def _record(self, worker: Worker) -> None:
+        """Record outcomes; those that a transaction of the test holds up are left for later."""
+        rounds = 0
+        while not worker.recorder.is_idle and self._faults.away_until is None and rounds < TRIES_MAX:
+            rounds += 1
+            try:
+                await worker.recorder.step()
+            except DatabaseError:
+                if rounds == TRIES_MAX:
+                    raise
+
+    # What handlers do, seen from the outermost middleware.
+
+    async def _around(self, context: Context, call_next: Callable[[], Awaitable[object]]) -> object:
+        if self._faults.dies_at(context.id, BEFORE):
+            await self._die(context)
+        try:
+            returned = await call_next()
+        except BaseException as error:
+            if not isinstance(error, anyio.get_cancelled_exc_class()):
+                self._raised[context.guid, context.attempt] = error
+                if self._faults.dies_at(context.id, AFTER):
+                    await self._die(context)
+            raise
+        if self._faults.dies_at(context.id, AFTER):
+            await self._die(context)
+        return returned
+
+    async def _die(self, context: Context) -> None:
+        """End the worker on the spot: nothing that it holds is recorded or given back."""
+        error = "the test let the worker die"
+        self._ran(context.id, context.handler, context.guid, context.attempt, Outcome.INTERRUPTED, State.LIVE, error)
+        _LIFE.get().cancel()
+        await anyio.sleep_forever()
+
+    def _note(self, event: AttemptEnded) -> None:
+        self._ran(event.id, event.handler, event.guid, event.attempt, event.outcome, event.state, event.error)
+
+    def _ran(
+        self, id: str, handler: str, guid: UUID, attempt: int, outcome: Outcome, state: State, error: str | None
+    ) -> None:
+        claimed = self._tape.attempts.pop((guid, attempt), None)
+        self.ran.append(
+            Ran(
+                id=id,
+                handler=handler,
+                payload=None if claimed is None else decoded(self._app.handlers, claimed),
+                attempt=attempt,
+                at=self._clock.now(),
+                outcome=outcome,
+                state=state,
+                error=error,
+                exception=self._raised.pop((guid, attempt), None),
+            )
+        )
+
+    def _never_idle(self, since: int) -> NeverIdle:
+        ((busiest, times),) = Counter(ran.id for ran in self.ran[since:]).most_common(1)
+        return NeverIdle(len(self.ran) - since, busiest, times)

@@ -1,0 +1,41 @@
+"""What can only be found out by looking: how much is due, and how late the event loop is.
+
+Looked at now and then, and only while somebody listens: a scrape must not cost a statement, nor an idle worker more
+than it has to.
+"""
+
+from __future__ import annotations
+
+from matrixsched.clock import Clock
+from matrixsched.events import BacklogSampled, Events, LoopSampled
+from matrixsched.store.store import Store
+
+BACKLOG_EVERY_S = 15.0
+BACKLOG_COUNT_MAX = 10_000
+LOOP_EVERY_S = 0.25
+
+
+class Sampling:
+    def __init__(self, store: Store, clock: Clock, events: Events) -> None:
+        self._store = store
+        self._clock = clock
+        self._events = events
+        self._expected_at: float | None = None
+
+    async def backlog(self) -> float:
+        """Look up what is due in the whole installation; the rest until the next look."""
+        if self._events.wants(BacklogSampled):
+            found = await self._store.run(self._store.transitions.backlog(count_max=BACKLOG_COUNT_MAX))
+            since = found.oldest_due_at or found.now
+            self._events.emit(BacklogSampled(found.due, (found.now - since).total_seconds()))
+        return BACKLOG_EVERY_S
+
+    async def loop(self) -> float:
+        """Compare when this was to be called again with when it is called."""
+        now, expected_at, self._expected_at = self._clock.monotonic(), self._expected_at, None
+        if not self._events.wants(LoopSampled):
+            return BACKLOG_EVERY_S
+        if expected_at is not None:
+            self._events.emit(LoopSampled(max(0.0, now - expected_at)))
+        self._expected_at = now + LOOP_EVERY_S
+        return LOOP_EVERY_S
