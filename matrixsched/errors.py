@@ -3,17 +3,21 @@
     MatrixSchedError
     ├── BadInput (ValueError)           the call was refused before anything was written
     │   ├── InvalidId
+    │   │   └── InvalidInstallation
     │   ├── InvalidTime
+    │   ├── InvalidDurationText
     │   ├── InvalidNumber
     │   ├── InvalidPayload
     │   ├── PayloadTooLarge
-    │   └── UnknownHandler
+    │   ├── UnknownHandler
+    │   └── WrongUse                    a command line that cannot be carried out
     ├── ActionNotFound (LookupError)
     ├── ActionExists
     ├── ActionFinished
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
+    │   ├── DatabaseNotNamed
     │   ├── AppNotFound
     │   └── ModuleBroken
     ├── NotOpen
@@ -63,6 +67,16 @@ class InvalidId(BadInput):
         self.what, self.why = what, why
 
 
+class InvalidInstallation(InvalidId):
+    """A name that cannot be part of the names of tables."""
+
+    remedy = "Use at most 40 of a-z, 0-9 and _, beginning with a letter."
+
+    def __init__(self, name: object) -> None:
+        super().__init__("installation", f"is {name!r:.80}")
+        self.name = name
+
+
 class InvalidTime(BadInput):
     """A point in time or a duration that cannot be scheduled."""
 
@@ -71,6 +85,16 @@ class InvalidTime(BadInput):
     def __init__(self, argument: str, why: str) -> None:
         super().__init__(f"{argument} {why}")
         self.argument, self.why = argument, why
+
+
+class InvalidDurationText(BadInput):
+    """A text that was to be a duration and is none."""
+
+    remedy = "Write it as 250ms, 10s, 5m, 1h30m, 7d, as ISO 8601 (PT10S) or as a number of seconds."
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text!r:.80} is not a duration")
+        self.text = text
 
 
 class InvalidNumber(BadInput):
@@ -109,6 +133,12 @@ class UnknownHandler(BadInput):
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(f"no handler named {name!r}; registered: {', '.join(known) or 'none'}")
         self.name, self.known = name, tuple(known)
+
+
+class WrongUse(BadInput):
+    """A command line whose parts are each understood, but that cannot be carried out as a whole."""
+
+    remedy = "See the command's --help; nothing was changed."
 
 
 class ActionNotFound(MatrixSchedError, LookupError):
@@ -168,6 +198,18 @@ class BadDatabaseUrl(ConfigurationError):
 
     def __init__(self, why: str) -> None:
         super().__init__([f"database URL: {why}"])
+
+
+class DatabaseNotNamed(ConfigurationError):
+    """Neither the code nor the settings say where the database is."""
+
+    remedy = (
+        'Name it in one place: --database on the command line, App("sqlite:///my.db") in code, MATRIXSCHED_DATABASE in '
+        "the environment, or database in matrixsched.toml."
+    )
+
+    def __init__(self) -> None:
+        super().__init__(["no database is named"])
 
 
 class AppNotFound(ConfigurationError):
