@@ -6,9 +6,10 @@ from matrixsched.app import App
 from matrixsched.calls import Call, Scheduled, ScheduledMany, call
 from matrixsched.context import Context
 from matrixsched.rules.action import Action, Outcome, PastAttempt, State
+from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.outcome import Cancel, Done, RetryAt
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import every
+from matrixsched.rules.schedule import CatchUp, Cron, Every, Misfire, Repeat, catch_up, cron, every, upcoming
 
 __version__ = "0.1.0"
 
@@ -17,15 +18,26 @@ __all__ = [
     "App",
     "Call",
     "Cancel",
+    "CatchUp",
     "Context",
+    "Cron",
+    "Daily",
     "Done",
+    "Every",
+    "Exclusion",
+    "Misfire",
     "Outcome",
     "PastAttempt",
+    "Period",
+    "Repeat",
     "Retry",
     "RetryAt",
     "Scheduled",
     "ScheduledMany",
     "State",
     "call",
+    "catch_up",
+    "cron",
     "every",
+    "upcoming",
 ]

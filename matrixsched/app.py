@@ -28,6 +28,7 @@ from matrixsched.sync import SyncApp
 
 Page = list[Action]
 History = list[PastAttempt]
+Runs = list[datetime]
 Shards = list[ShardReport]
 
 P = ParamSpec("P")
@@ -275,6 +276,10 @@ class App:
     async def history(self, id: str) -> History:
         """The last attempts that failed, timed out, were interrupted or superseded; newest first."""
         return await self.scheduler.read(self.scheduler.remembering(id), None)
+
+    async def next_runs(self, id: str, count: int = 5, *, connection: AsyncCaller | None = None) -> Runs:
+        """When a live action runs next, then at which ticks by its rule, without jitter; what is finished has none."""
+        return await self.scheduler.read(self.scheduler.foreseeing(id, count), connection)
 
     # Operators.
 

@@ -13,7 +13,7 @@ from matrixsched.handlers import Handler
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import Every, Repeat, every
+from matrixsched.rules.schedule import Repeat, begin, check_repeat, next_tick, upcoming
 from matrixsched.rules.times import check_duration, check_integer, check_time
 from matrixsched.store.values import ActionFilter, NewAction, Written
 
@@ -117,21 +117,15 @@ def check_call(call: Call) -> Timing:
     if call.retry is not None and not isinstance(call.retry, Retry):
         raise BadInput(f"retry must be a Retry, for example Retry(max_attempts=3), not {type(call.retry).__name__}")
     if call.repeat is not None:
-        _check_repeat(call.repeat)
+        jitter = check_repeat(call.repeat).jitter
+        if call.start_within is not None and call.start_within <= jitter:
+            raise BadInput("start_within must be longer than the jitter of repeat, or ticks are missed by chance")
     if call.expires_at is not None:
         expires_at = check_time("expires_at", call.expires_at)
         if timing.at is not None and expires_at <= timing.at:
             raise InvalidTime("expires_at", "is not after the time the action is due")
     check_integer("priority", call.priority, least=0, most=PRIORITY_MAX)
     return timing
-
-
-def _check_repeat(repeat: object) -> None:
-    if not isinstance(repeat, Every):
-        raise BadInput(f"repeat must be made by every(), for example every(timedelta(hours=1)), not {repeat!r:.80}")
-    if not isinstance(repeat.after_end, bool):
-        raise BadInput(f"after_end must be True or False, not {type(repeat.after_end).__name__}")
-    every(repeat.interval, anchor=repeat.anchor, after_end=repeat.after_end)
 
 
 def check_expected_guid(guid: object) -> UUID | None:
@@ -167,6 +161,29 @@ def check_exists(exists: str) -> Exists:
 def needs_now(call: Call) -> bool:
     """A repetition begins on the database's clock unless the caller said when."""
     return call.repeat is not None and call.at is None
+
+
+def first_run(call: Call, timing: Timing, now: datetime | None, spread: float) -> tuple[Repeat | None, Timing]:
+    """The repetition as it is stored, and when it first runs: at its first tick, and after a part of the jitter."""
+    if call.repeat is None:
+        return None, timing
+    start = timing.at
+    if start is None:
+        assert now is not None
+        start = now + timing.delay
+    repeat, tick = begin(call.repeat, start)
+    return repeat, Timing(tick, repeat.jitter * spread)
+
+
+def next_runs_of(action: Action, now: datetime, count: int) -> list[datetime]:
+    """The next run of an action as it is stored, then what follows by its rule; nothing once it is finished."""
+    if action.status.state is not State.LIVE:
+        return []
+    runs = [action.status.scheduled_at]
+    repeat, expires_at = action.spec.terms.repeat, action.spec.expires_at
+    if repeat is not None and (following := next_tick(repeat, runs[0], now)) is not None:
+        runs += [following, *upcoming(repeat, following, count)]
+    return [run for run in runs[:count] if expires_at is None or run < expires_at]
 
 
 def id_of(call: Call) -> str | None:

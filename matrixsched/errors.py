@@ -5,7 +5,11 @@
     │   ├── InvalidId
     │   │   └── InvalidInstallation
     │   ├── InvalidTime
-    │   ├── InvalidDurationText
+    │   ├── InvalidDuration
+    │   │   └── InvalidDurationText
+    │   ├── InvalidCron
+    │   ├── UnknownZone
+    │   ├── NeverRuns
     │   ├── InvalidNumber
     │   ├── InvalidPayload
     │   ├── PayloadTooLarge
@@ -78,7 +82,7 @@ class InvalidInstallation(InvalidId):
 
 
 class InvalidTime(BadInput):
-    """A point in time or a duration that cannot be scheduled."""
+    """A point in time that cannot be scheduled."""
 
     remedy = "Pass an aware datetime (for example datetime.now(timezone.utc)) between the years 1970 and 2200."
 
@@ -87,14 +91,58 @@ class InvalidTime(BadInput):
         self.argument, self.why = argument, why
 
 
-class InvalidDurationText(BadInput):
+class InvalidDuration(BadInput):
+    """A duration that is negative, absurd or none at all."""
+
+    remedy = "Pass a timedelta between nothing and ten years, for example timedelta(minutes=5)."
+
+    def __init__(self, argument: str, why: str) -> None:
+        super().__init__(f"{argument} {why}")
+        self.argument, self.why = argument, why
+
+
+class InvalidDurationText(InvalidDuration):
     """A text that was to be a duration and is none."""
 
     remedy = "Write it as 250ms, 10s, 5m, 1h30m, 7d, as ISO 8601 (PT10S) or as a number of seconds."
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text!r:.80} is not a duration")
+        super().__init__(f"{text!r:.80}", "is not a duration")
         self.text = text
+
+
+class InvalidCron(BadInput):
+    """A cron expression that cannot be read, or names no time at all."""
+
+    remedy = (
+        'Use five fields, minute hour day month weekday, for example "30 6 * * MON-FRI"; upcoming() shows the runs.'
+    )
+
+    def __init__(self, expression: str, why: str) -> None:
+        super().__init__(f"cron expression {expression!r:.80} {why}")
+        self.expression, self.why = expression, why
+
+
+class UnknownZone(BadInput):
+    """A time zone that this machine does not know."""
+
+    remedy = "Use an IANA name such as Europe/Berlin; for a zone made recently, update the tzdata package."
+
+    def __init__(self, zone: str, close: Sequence[str]) -> None:
+        super().__init__(
+            f"there is no time zone {zone!r:.80}" + (f"; close to it: {', '.join(close)}" if close else "")
+        )
+        self.zone, self.close = zone, tuple(close)
+
+
+class NeverRuns(BadInput):
+    """A repetition that has no tick from its beginning on."""
+
+    remedy = "Exclude less, or begin earlier; upcoming() shows what a repetition leaves."
+
+    def __init__(self, start: str) -> None:
+        super().__init__(f"the repetition has no tick from {start} on: all of them are excluded or too late")
+        self.start = start
 
 
 class InvalidNumber(BadInput):

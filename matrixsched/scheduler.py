@@ -31,8 +31,10 @@ from matrixsched.calls import (
     check_expected_guid,
     check_filter,
     check_timing,
+    first_run,
     id_of,
     needs_now,
+    next_runs_of,
     request_guid,
 )
 from matrixsched.clock import Chance, Clock
@@ -51,7 +53,6 @@ from matrixsched.handlers import Handlers
 from matrixsched.rules.action import UNGATED, Action, PastAttempt, State, Terms
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_name, shard_of
-from matrixsched.rules.schedule import begin
 from matrixsched.rules.times import check_integer, check_time
 from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.migrations import check_version
@@ -268,6 +269,16 @@ class Scheduler:
 
         return Transition("history", conversation)
 
+    def foreseeing(self, action_id: str, count: int) -> Transition[list[datetime]]:
+        check_name("id", action_id)
+        check_integer("count", count, least=1, most=LIST_LIMIT_MAX)
+
+        def conversation() -> Conversation[list[datetime]]:
+            found = yield from self._found(action_id)
+            return next_runs_of(found, (yield from self._do.now().begin()), count)
+
+        return Transition("next_runs", conversation)
+
     def listing(self, wanted: ActionFilter, after: Action | str | None, limit: int) -> Transition[list[Action]]:
         check_integer("limit", limit, least=1, most=LIST_LIMIT_MAX)
         wanted = check_filter(wanted)
@@ -312,14 +323,10 @@ class Scheduler:
     def _new_action(self, call: Call, guid: UUID, shard_count: int, now: datetime | None) -> NewAction:
         """The call as it is written; everything about it has been checked then."""
         timing = check_call(call)
+        spread = self._chance.random() if call.repeat is not None and call.repeat.jitter else 0.0
+        repeat, timing = first_run(call, timing, now, spread)
         handler, payload = self._handlers.encode(call.handler, call.payload)
         action_id = id_of(call) or guid.hex
-        repeat, at = call.repeat, timing.at
-        if repeat is not None:
-            if at is None:
-                assert now is not None
-                at = now + timing.delay
-            repeat, at = begin(repeat, at)
         return NewAction(
             shard=shard_of(action_id, shard_count),
             id=action_id,
@@ -333,7 +340,7 @@ class Scheduler:
             template=None,
             zone=None,
             expires_at=None if call.expires_at is None else check_time("expires_at", call.expires_at),
-            at=at,
+            at=timing.at,
             delay=timing.delay,
         )
 
@@ -462,7 +469,9 @@ class Scheduler:
         Telling serialises commits on PostgreSQL, so under load only some do, and the last one makes up for it.
         """
         ahead = self._clock.now() + self._policy.tell_ahead
-        if not any(new.delay <= self._policy.tell_ahead if new.at is None else new.at <= ahead for new in batch):
+        if not any(
+            new.delay <= self._policy.tell_ahead if new.at is None else new.at + new.delay <= ahead for new in batch
+        ):
             return False
         now = self._clock.monotonic()
         if self._coalescer.is_idle or now - self._told_at >= self._policy.tell_interval_s:

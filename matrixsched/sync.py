@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 History = list[PastAttempt]
+Runs = list[datetime]
 
 
 class SyncApp:
@@ -215,6 +216,10 @@ class SyncApp:
     def history(self, id: str) -> History:
         """As App.history."""
         return self._read(None, lambda scheduler: scheduler.remembering(id))
+
+    def next_runs(self, id: str, count: int = 5, *, connection: SyncCaller | None = None) -> Runs:
+        """As App.next_runs."""
+        return self._read(connection, lambda scheduler: scheduler.foreseeing(id, count))
 
     # How they are carried out.
 

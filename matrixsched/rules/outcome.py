@@ -9,7 +9,7 @@ from typing import assert_never
 from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Outcome, State
 from matrixsched.rules.retry import Retry, retry_delay
-from matrixsched.rules.schedule import next_tick
+from matrixsched.rules.schedule import is_misfire, next_tick
 from matrixsched.rules.times import check_duration, check_time
 
 ERROR_CHARACTERS_MAX = 2000
@@ -119,17 +119,24 @@ def refusal(attempt: Attempt, policy: Retry, now: datetime) -> Ending | None:
             f"interrupted {attempt.interruptions} times in a row: it may be what ends its worker "
             f"(at most {policy.max_interruptions} are allowed)"
         )
-    start_within = attempt.terms.start_within
+    return Missed() if _is_too_late(attempt, now) else None
+
+
+def _is_too_late(attempt: Attempt, now: datetime) -> bool:
+    start_within, repeat = attempt.terms.start_within, attempt.terms.repeat
     if start_within is not None and now > attempt.tick_at + start_within:
-        return Missed()
-    return None
+        return True
+    if repeat is None or attempt.due_at > attempt.tick_at + repeat.jitter:
+        return False  # what is due later than its tick has been begun before: it is tried again, not missed
+    limited = start_within is not None
+    return is_misfire(repeat, tick_at=attempt.tick_at, due_at=attempt.due_at, now=now, may_be_late=limited)
 
 
 def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread: float) -> Verdict:
     """What to record. `now` is the database's time; `spread` in [0, 1) is drawn by the caller for the jitter."""
     match ending:
         case Done():
-            return _tick_ended(attempt, Outcome.SUCCEEDED, State.DONE, now)
+            return _tick_ended(attempt, Outcome.SUCCEEDED, State.DONE, now, spread)
         case RetryAt(when, reason):
             later = when if isinstance(when, datetime) else None
             delay = when if isinstance(when, timedelta) else None
@@ -148,7 +155,7 @@ def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread
         case Expired():
             return _end(attempt, Outcome.EXPIRED, State.EXPIRED, error="expired before it could be started")
         case Missed():
-            return _tick_ended(attempt, Outcome.MISSED, State.EXPIRED, now, error="not started in time")
+            return _tick_ended(attempt, Outcome.MISSED, State.EXPIRED, now, spread, error="not started in time")
         case _:
             assert_never(ending)
 
@@ -157,24 +164,29 @@ def _failed(attempt: Attempt, outcome: Outcome, error: str, policy: Retry, now: 
     failures = attempt.tick_failures + 1
     delay = retry_delay(policy, failures, spread)
     if delay is None:
-        return _tick_ended(attempt, outcome, State.FAILED, now, error=error)
+        return _tick_ended(attempt, outcome, State.FAILED, now, spread, error=error)
     return _again(attempt, outcome, now, delay=delay, error=error, tick_failures=failures)
 
 
-def _tick_ended(attempt: Attempt, outcome: Outcome, final: State, now: datetime, error: str | None = None) -> Verdict:
+def _tick_ended(
+    attempt: Attempt, outcome: Outcome, final: State, now: datetime, spread: float, error: str | None = None
+) -> Verdict:
     """The tick is over: a repeating action goes on to its next one, another is finished."""
     repeat = attempt.terms.repeat
     if repeat is None:
         return _end(attempt, outcome, final, error=error)
     following = next_tick(repeat, attempt.tick_at, now)
-    if attempt.expires_at is not None and following >= attempt.expires_at:
+    if following is None:
+        return _end(attempt, outcome, State.DONE, error=error)
+    due_at = following + repeat.jitter * spread
+    if attempt.expires_at is not None and due_at >= attempt.expires_at:
         return _end(attempt, outcome, State.DONE if final is State.DONE else State.EXPIRED, error=error)
     return Verdict(
         outcome=outcome,
         state=State.LIVE,
         tick=attempt.tick + 1,
         tick_at=following,
-        next_at=following,
+        next_at=due_at,
         error=_storable(error),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 
-from matrixsched.errors import InvalidNumber, InvalidTime
+from matrixsched.errors import InvalidDuration, InvalidNumber, InvalidTime
 
 TIME_MIN = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(2200, 1, 1, tzinfo=UTC)
@@ -31,13 +31,13 @@ def check_time(argument: str, at: object) -> datetime:
 def check_duration(argument: str, duration: object, *, zero: bool = True) -> timedelta:
     """The duration itself if it is neither negative nor absurd; `zero` says whether nothing at all is allowed."""
     if not isinstance(duration, timedelta):
-        raise InvalidTime(argument, f"must be a timedelta, not {type(duration).__name__}")
+        raise InvalidDuration(argument, f"must be a timedelta, not {type(duration).__name__}")
     if duration < timedelta(0):
-        raise InvalidTime(argument, f"is negative ({duration.total_seconds()} s)")
+        raise InvalidDuration(argument, f"is negative ({duration.total_seconds()} s)")
     if not zero and not duration:
-        raise InvalidTime(argument, "is zero")
+        raise InvalidDuration(argument, "is zero")
     if duration > DURATION_MAX:
-        raise InvalidTime(argument, f"is longer than ten years ({duration.days} days)")
+        raise InvalidDuration(argument, f"is longer than ten years ({duration.days} days)")
     return duration
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any
 
-from matrixsched.errors import MatrixSchedError
+from matrixsched.errors import MatrixSchedError, UnknownZone
 from matrixsched.rules.action import Terms
+from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import Every, Repeat
+from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
 
 NO_TERMS = "{}"
 _KNOWN = {"retry", "repeat", "timeout_s", "start_within_s"}
+_KNOWN_OF_EITHER = {"zone", "misfire", "jitter_s", "exclude"}
+_KNOWN_OF_CRON = {"cron", "skipped", "repeated"} | _KNOWN_OF_EITHER
+_KNOWN_OF_EVERY = {"every_s", "anchor", "after_end"} | _KNOWN_OF_EITHER
 
 
 def encode_terms(terms: Terms) -> str:
@@ -34,6 +38,8 @@ def decode_terms(text: str) -> Terms:
     """The terms; never an error, for one action that cannot be read must not stand in the way of its neighbours."""
     try:
         return _decode_terms(json.loads(text))
+    except UnknownZone as error:
+        return Terms(unreadable=f"its terms cannot be read on this machine: {error}")
     except (ValueError, TypeError, KeyError, AttributeError, MatrixSchedError) as error:
         return Terms(unreadable=f"its terms cannot be read by this version ({type(error).__name__})")
 
@@ -74,20 +80,65 @@ def _decode_retry(stored: dict[str, Any]) -> Retry:
 
 
 def _encode_repeat(repeat: Repeat) -> dict[str, Any]:
-    return {
-        "every_s": repeat.interval.total_seconds(),
-        "anchor": None if repeat.anchor is None else repeat.anchor.isoformat(),
-        "after_end": repeat.after_end,
-    }
+    """What is as usual is left out, so that the text is the one of versions that knew only the usual."""
+    stored: dict[str, Any]
+    if isinstance(repeat, Cron):
+        stored = {"cron": repeat.expression, "skipped": repeat.skipped, "repeated": repeat.repeated}
+    else:
+        anchor = None if repeat.anchor is None else repeat.anchor.isoformat()
+        stored = {"every_s": repeat.interval.total_seconds(), "anchor": anchor, "after_end": repeat.after_end}
+    if repeat.zone != "UTC":
+        stored["zone"] = repeat.zone
+    if isinstance(repeat.misfire, CatchUp):
+        stored["misfire"] = {"catch_up": repeat.misfire.limit}
+    elif repeat.misfire != "once":
+        stored["misfire"] = repeat.misfire
+    if repeat.jitter:
+        stored["jitter_s"] = repeat.jitter.total_seconds()
+    if repeat.exclude:
+        stored["exclude"] = [_encode_exclusion(exclusion) for exclusion in repeat.exclude]
+    return stored
 
 
 def _decode_repeat(stored: dict[str, Any]) -> Repeat:
+    if unknown := stored.keys() - (_KNOWN_OF_CRON if "cron" in stored else _KNOWN_OF_EVERY):
+        raise ValueError(f"unknown: {unknown}")
+    misfire = stored.get("misfire", "once")
+    common: dict[str, Any] = {
+        "zone": stored.get("zone", "UTC"),
+        "misfire": CatchUp(misfire["catch_up"]) if isinstance(misfire, dict) else misfire,
+        "jitter": timedelta(seconds=stored.get("jitter_s", 0)),
+        "exclude": tuple(_decode_exclusion(exclusion) for exclusion in stored.get("exclude", ())),
+    }
+    if "cron" in stored:
+        return Cron(stored["cron"], skipped=stored["skipped"], repeated=stored["repeated"], **common)
     anchor = stored["anchor"]
     return Every(
         interval=timedelta(seconds=stored["every_s"]),
         anchor=None if anchor is None else datetime.fromisoformat(anchor),
         after_end=stored["after_end"],
+        **common,
     )
+
+
+def _encode_exclusion(exclusion: Exclusion) -> dict[str, str]:
+    match exclusion:
+        case Period(start, end):
+            return {"from": start.isoformat(), "to": end.isoformat()}
+        case Daily(start, end):
+            return {"daily_from": start.isoformat(), "daily_to": end.isoformat()}
+        case _:
+            return {"date": exclusion.isoformat()}
+
+
+def _decode_exclusion(stored: dict[str, str]) -> Exclusion:
+    match stored:
+        case {"from": start, "to": end}:
+            return Period(datetime.fromisoformat(start), datetime.fromisoformat(end))
+        case {"daily_from": start, "daily_to": end}:
+            return Daily(time.fromisoformat(start), time.fromisoformat(end))
+        case _:
+            return date.fromisoformat(stored["date"])
 
 
 def _seconds(stored: float | None) -> timedelta | None:

@@ -24,7 +24,9 @@ class Installation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAction:
-    """An action to be written; it begins at `at`, or after `delay` by the database's clock.
+    """An action to be written; its first tick is `at`, or after `delay` by the database's clock.
+
+    With both, `at` is the tick and the run is due that `delay` later: the jitter.
 
     `request_guid` is set where the caller named the request; otherwise the statement's own counts.
     """

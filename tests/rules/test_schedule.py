@@ -1,13 +1,13 @@
 """Repetition by interval: a grid that never drifts, or a delay after the end."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixsched.errors import InvalidTime
-from matrixsched.rules.schedule import begin, every, grid_point, next_tick
+from matrixsched.errors import BadInput, InvalidDuration, InvalidTime, UnknownZone
+from matrixsched.rules.schedule import begin, catch_up, every, grid_point, next_tick
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -18,11 +18,9 @@ intervals = st.timedeltas(timedelta(milliseconds=1), timedelta(days=400))
 
 @given(moments, intervals, moments)
 def test_a_grid_point_lies_on_the_grid_and_is_the_first_one_after(anchor, interval, moment):
-    after = grid_point(anchor, interval, moment, side="after")
-    at_or_after = grid_point(anchor, interval, moment, side="at_or_after")
-    assert (after - anchor) % interval == timedelta(0) == (at_or_after - anchor) % interval
+    after = grid_point(anchor, interval, moment)
+    assert (after - anchor) % interval == timedelta(0)
     assert moment < after <= moment + interval
-    assert moment <= at_or_after < moment + interval
 
 
 @given(moments, intervals, st.timedeltas(timedelta(0), timedelta(days=30)))
@@ -62,16 +60,29 @@ def test_a_grid_with_an_anchor_begins_at_its_next_point():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "error"),
     [
-        {"interval": timedelta(0)},
-        {"interval": timedelta(seconds=-1)},
-        {"interval": timedelta(microseconds=1)},
-        {"interval": timedelta(days=40_000)},
-        {"interval": MINUTE, "anchor": datetime(2030, 1, 1)},  # noqa: DTZ001
-        {"interval": MINUTE, "anchor": NOON, "after_end": True},
+        ({"interval": timedelta(0)}, InvalidDuration),
+        ({"interval": timedelta(seconds=-1)}, InvalidDuration),
+        ({"interval": timedelta(microseconds=1)}, InvalidDuration),
+        ({"interval": timedelta(days=40_000)}, InvalidDuration),
+        ({"interval": 5}, InvalidDuration),
+        ({"interval": MINUTE, "anchor": datetime(2030, 1, 1)}, InvalidTime),  # noqa: DTZ001
+        ({"interval": MINUTE, "anchor": "noon"}, InvalidTime),
+        ({"interval": MINUTE, "anchor": NOON, "after_end": True}, BadInput),
+        ({"interval": MINUTE, "after_end": "yes"}, BadInput),
+        ({"interval": MINUTE, "after_end": True, "misfire": catch_up(3)}, BadInput),
+        ({"interval": MINUTE, "misfire": "all"}, BadInput),
+        ({"interval": MINUTE, "jitter": -MINUTE}, InvalidDuration),
+        ({"interval": MINUTE, "zone": "Mars/Olympus"}, UnknownZone),
+        ({"interval": MINUTE, "exclude": date(2030, 12, 24)}, BadInput),
+        ({"interval": MINUTE, "exclude": [NOON]}, BadInput),
+        ({"interval": MINUTE, "exclude": ["2030-12-24"]}, BadInput),
+        ({"interval": MINUTE, "exclude": [date(2000, 1, 1) + timedelta(days=day) for day in range(1001)]}, BadInput),
     ],
+    ids=repr,
 )
-def test_a_repetition_that_makes_no_sense_is_refused(wrong):
-    with pytest.raises(InvalidTime):
+def test_a_repetition_that_makes_no_sense_is_refused(wrong, error):
+    with pytest.raises(error) as refused:
         every(**wrong)
+    assert str(refused.value).endswith(refused.value.remedy)

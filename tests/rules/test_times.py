@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixsched.errors import BadInput, InvalidNumber, InvalidTime
+from matrixsched.errors import BadInput, InvalidDuration, InvalidNumber, InvalidTime
 from matrixsched.rules.times import TIME_MAX, TIME_MIN, check_duration, check_integer, check_number, check_time
 
 
@@ -41,8 +41,9 @@ def test_a_time_that_means_different_things_to_different_machines_is_refused(mom
 
 @pytest.mark.parametrize("duration", [timedelta(seconds=-1), timedelta(days=4000), 5, 2.5, "1h", None])
 def test_a_duration_that_is_negative_absurd_or_of_another_type_is_refused(duration):
-    with pytest.raises(InvalidTime):
+    with pytest.raises(InvalidDuration) as refused:
         check_duration("delay", duration)
+    assert "Pass a timedelta" in str(refused.value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -1, 11, True, "3", None])

@@ -1,6 +1,6 @@
 """Bad input: a typed error with facts and a remedy, nothing written, the same on both databases."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from urllib.parse import quote
 
 import anyio
@@ -8,26 +8,28 @@ import anyio.to_thread
 import pytest
 from pydantic import BaseModel
 
-from matrixsched import App, Retry, call, every
+from matrixsched import App, Daily, Retry, call, cron, every
 from matrixsched.clock import ManualClock
 from matrixsched.errors import (
     BadDatabaseUrl,
     BadInput,
     DatabaseUnavailable,
+    InvalidDuration,
     InvalidId,
     InvalidNumber,
     InvalidPayload,
     InvalidTime,
     MatrixSchedError,
+    NeverRuns,
     NotOpen,
     PayloadTooLarge,
     SchemaMissing,
 )
-from matrixsched.rules.schedule import Every
 
 pytestmark = pytest.mark.anyio
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 
 
 class Money(BaseModel):
@@ -62,15 +64,15 @@ def pay(app: App):
         ({"at": datetime.max.replace(tzinfo=UTC)}, InvalidTime),
         ({"at": datetime(1, 1, 1, tzinfo=UTC)}, InvalidTime),
         ({"at": "tomorrow"}, InvalidTime),
-        ({"delay": timedelta(seconds=-1)}, InvalidTime),
-        ({"delay": timedelta.max}, InvalidTime),
-        ({"delay": 60}, InvalidTime),
+        ({"delay": timedelta(seconds=-1)}, InvalidDuration),
+        ({"delay": timedelta.max}, InvalidDuration),
+        ({"delay": 60}, InvalidDuration),
         ({"at": NOON, "delay": timedelta(seconds=1)}, InvalidTime),
         ({"expires_at": datetime(2030, 1, 1)}, InvalidTime),  # noqa: DTZ001
         ({"at": NOON, "expires_at": NOON}, InvalidTime),
-        ({"start_within": timedelta(0)}, InvalidTime),
-        ({"timeout": timedelta(seconds=-1)}, InvalidTime),
-        ({"timeout": timedelta(0)}, InvalidTime),
+        ({"start_within": timedelta(0)}, InvalidDuration),
+        ({"timeout": timedelta(seconds=-1)}, InvalidDuration),
+        ({"timeout": timedelta(0)}, InvalidDuration),
         ({"priority": -1}, InvalidNumber),
         ({"priority": 2**63}, InvalidNumber),
         ({"priority": 1.5}, InvalidNumber),
@@ -82,10 +84,10 @@ def pay(app: App):
         ({"repeat": 3}, BadInput),
         ({"repeat": timedelta(hours=1)}, BadInput),
         ({"repeat": "daily"}, BadInput),
-        ({"repeat": Every(timedelta(0))}, InvalidTime),
-        ({"repeat": Every(5)}, InvalidTime),
-        ({"repeat": Every(timedelta(hours=1), anchor="noon")}, InvalidTime),
-        ({"repeat": Every(timedelta(hours=1), after_end="yes")}, BadInput),
+        ({"repeat": "0 9 * * *"}, BadInput),
+        ({"repeat": every(HOUR, jitter=HOUR), "start_within": HOUR}, BadInput),
+        ({"repeat": cron("0 9 * * *", exclude=[Daily(time(8), time(10))])}, NeverRuns),
+        ({"repeat": every(HOUR, exclude=[Daily(time(0), time(12)), Daily(time(12), time(0))])}, NeverRuns),
         ({"id": "p", "expected_guid": "abc"}, BadInput),
         ({"id": "p", "expected_guid": 5}, BadInput),
     ],
@@ -154,7 +156,7 @@ async def test_a_name_is_registered_once_and_its_signature_must_be_clear(app, pa
         @app.action("three")
         async def three(a: int, b: int, c: int) -> None: ...
 
-    with pytest.raises(InvalidTime):
+    with pytest.raises(InvalidDuration):
         app.action("slow", timeout=timedelta(0))(lambda: None)
 
 
@@ -162,7 +164,7 @@ async def test_a_name_is_registered_once_and_its_signature_must_be_clear(app, pa
 async def test_policies_are_checked_before_they_are_used(wrong):
     with pytest.raises(InvalidNumber):
         Retry(**wrong)
-    with pytest.raises(InvalidTime):
+    with pytest.raises(InvalidDuration):
         every(timedelta(0))
 
 

@@ -18,8 +18,8 @@ from matrixsched.errors import (
     ActionNotFound,
     DatabaseUnavailable,
     GuidMismatch,
+    InvalidDuration,
     InvalidId,
-    InvalidTime,
     SchemaMissing,
 )
 from matrixsched.store.store import Store
@@ -222,7 +222,7 @@ def test_a_database_that_could_not_be_used_at_first_is_tried_again(database_url,
         (GuidMismatch, lambda sync: sync.cancel("n", expected_guid=SeededChance(2).guid())),
         (ActionFinished, lambda sync: (sync.cancel("n"), sync.reschedule("n"))),
         (InvalidId, lambda sync: sync.schedule("note", id="")),
-        (InvalidTime, lambda sync: sync.schedule("note", delay=-HOUR)),
+        (InvalidDuration, lambda sync: sync.schedule("note", delay=-HOUR)),
         (InvalidId, lambda sync: sync.schedule_many([call("note", id="\0")])),
     ],
 )

@@ -68,7 +68,8 @@ def columns_of_new(new: NewAction, now: int) -> dict[str, object]:
         "template": new.template,
         "zone": new.zone,
         "expires_at": in_microseconds_or_none(new.expires_at),
-        "scheduled_at": begins_at(new.at, new.delay, now),
+        "scheduled_at": (now if new.at is None else in_microseconds(new.at)) + span(new.delay),
+        "tick_at": begins_at(new.at, new.delay, now),
     }
 
 

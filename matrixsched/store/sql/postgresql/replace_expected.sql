@@ -24,13 +24,15 @@ written as (
            terms = cast(:terms as text), lane = cast(:lane as text), priority = cast(:priority as integer),
            template = cast(:template as text), zone = cast(:zone as text),
            expires_at = cast(:expires_at as timestamptz), state = 'live',
-           scheduled_at = b.begins_at, tick = 0, tick_at = b.begins_at, tick_failures = 0,
+           scheduled_at = b.begins_at, tick = 0, tick_at = b.tick_at, tick_failures = 0,
            succeeded = 0, failed = 0, interrupted = 0, missed = 0, deferred = 0,
            consecutive_failures = 0, last_outcome = null,
            last_error = null, last_started_at = null, last_ended_at = null, created_at = {now}, updated_at = {now},
            finished_at = null
       from (select coalesce(cast(:at as timestamptz), -- or a delay, in days of 24 hours wherever the session is
-                            ({now} at time zone 'UTC' + cast(:delay as interval)) at time zone 'UTC') as begins_at) b
+                            ({now} at time zone 'UTC' + cast(:delay as interval)) at time zone 'UTC') as tick_at,
+                   (coalesce(cast(:at as timestamptz), {now}) at time zone 'UTC' + cast(:delay as interval))
+                   at time zone 'UTC' as begins_at) b
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
        and exists (select from request)
     returning s.shard_id, s.action_id, s.action_guid, s.revision, s.scheduled_at, s.lane, s.expires_at

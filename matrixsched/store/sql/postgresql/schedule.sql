@@ -23,8 +23,9 @@ request as (
     returning request_guid
 ),
 given as materialized (
-    select g.*, -- a delay is in days of 24 hours, wherever the session is
-           coalesce(g.at, ({now} at time zone 'UTC' + g.delay) at time zone 'UTC') as scheduled_at
+    select g.*, -- a delay is in days of 24 hours, wherever the session is; after an instant it moves the run, not the tick
+           coalesce(g.at, ({now} at time zone 'UTC' + g.delay) at time zone 'UTC') as tick_at,
+           (coalesce(g.at, {now}) at time zone 'UTC' + g.delay) at time zone 'UTC' as scheduled_at
       from unnest(
                cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
                cast(:request_guids as uuid[]), cast(:handlers as text[]), cast(:payloads as bytea[]),
@@ -40,7 +41,7 @@ written as (
            (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, template, zone,
             expires_at, state, scheduled_at, tick, tick_at, created_at, updated_at)
     select shard_id, action_id, action_guid, cast(extract(epoch from {now}) * 1000000 as bigint), 1, handler, payload, terms,
-           lane, priority, template, zone, expires_at, 'live', scheduled_at, 0, scheduled_at, {now}, {now}
+           lane, priority, template, zone, expires_at, 'live', scheduled_at, 0, tick_at, {now}, {now}
       from given
      order by shard_id, action_id -- every multi-row write goes in this order, or two of them deadlock
     on conflict (shard_id, action_id) do update

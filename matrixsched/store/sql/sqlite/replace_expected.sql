@@ -13,7 +13,7 @@ returning request_guid;
 update matrixsched_scheduled_actions
    set action_guid = :action_guid, version = max(version + 1, {now}), revision = revision + 1, handler = :handler,
        payload = :payload, terms = :terms, lane = :lane, priority = :priority, template = :template, zone = :zone,
-       expires_at = :expires_at, state = 'live', scheduled_at = :scheduled_at, tick = 0, tick_at = :scheduled_at,
+       expires_at = :expires_at, state = 'live', scheduled_at = :scheduled_at, tick = 0, tick_at = :tick_at,
        tick_failures = 0, succeeded = 0, failed = 0, interrupted = 0, missed = 0, deferred = 0, consecutive_failures = 0,
        last_outcome = null, last_error = null, last_started_at = null, last_ended_at = null, created_at = {now},
        updated_at = {now}, finished_at = null

@@ -25,7 +25,7 @@ insert into matrixsched_scheduled_actions as s
        (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, template, zone,
         expires_at, state, scheduled_at, tick, tick_at, created_at, updated_at)
 values (:shard_id, :action_id, :action_guid, {now}, 1, :handler, :payload, :terms, :lane, :priority, :template, :zone,
-        :expires_at, 'live', :scheduled_at, 0, :scheduled_at, {now}, {now})
+        :expires_at, 'live', :scheduled_at, 0, :tick_at, {now}, {now})
 on conflict (shard_id, action_id) do update
    set action_guid = excluded.action_guid, version = max(s.version + 1, excluded.version),
        revision = s.revision + 1, handler = excluded.handler, payload = excluded.payload, terms = excluded.terms,
