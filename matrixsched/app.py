@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -15,8 +15,10 @@ from matrixsched.config import read_settings
 from matrixsched.errors import BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
+from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
+from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
 from matrixsched.scheduler import Scheduler, SchedulerPolicy
@@ -290,6 +292,17 @@ class App:
     async def release_shard(self, shard: int, lock_guid: UUID) -> bool:
         """Free a shard lock if it is still held under that guid. Its holder notices and writes nothing more."""
         return await self.store.run(self.store.transitions.release_shard(shard, lock_guid))
+
+    async def prune(
+        self, keep: Keep = None, *, progress: Progress | None = None, dry_run: bool = False
+    ) -> Mapping[State, int]:
+        """Delete actions that ended longer ago than `keep`, with their history; how many by state.
+
+        `keep` is a duration for all, or one for each state that is named (the others stay), or None for the workers'
+        defaults. Batch after batch, each a transaction; `progress` is told how many are gone so far. With `dry_run`
+        nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
+        """
+        return await prune(self.store, keep, progress=progress, dry_run=dry_run)
 
     # Wake-ups inside this process.
 

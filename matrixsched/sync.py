@@ -9,9 +9,10 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
@@ -20,8 +21,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.handlers import Handler
+from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
+from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
 from matrixsched.scheduler import Operation, Scheduler, batches
@@ -220,6 +223,14 @@ class SyncApp:
     def next_runs(self, id: str, count: int = 5, *, connection: SyncCaller | None = None) -> Runs:
         """As App.next_runs."""
         return self._read(connection, lambda scheduler: scheduler.foreseeing(id, count))
+
+    def prune(
+        self, keep: Keep = None, *, progress: Progress | None = None, dry_run: bool = False
+    ) -> Mapping[State, int]:
+        """As App.prune; `progress` is called in the background thread."""
+        portal, _ = self._connected()
+        assert self._store is not None
+        return portal.call(partial(prune, self._store, keep, progress=progress, dry_run=dry_run))
 
     # How they are carried out.
 

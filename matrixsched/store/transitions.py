@@ -11,6 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, PastAttempt
+from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import (
     Acquired,
@@ -24,13 +25,11 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
-    SweepPosition,
-    Swept,
     Written,
 )
 
 
-class Transitions(Protocol):
+class Transitions(Hygiene, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(
@@ -142,12 +141,6 @@ class Transitions(Protocol):
 
     def record(self, ended: Sequence[Ended], *, history_max: int) -> Transition[Mapping[UUID, Answer]]: ...
 
-    # Hygiene and operators.
+    # Operators.
 
     def shards(self, *, count_max: int) -> Transition[list[ShardReport]]: ...
-
-    def prune_actions(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
-
-    def prune_requests(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
-
-    def sweep_dead(self, position: SweepPosition, *, limit: int) -> Transition[Swept]: ...

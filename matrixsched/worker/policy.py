@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from matrixsched.errors import ConfigurationError
+from matrixsched.rules.action import State
+from matrixsched.rules.retention import KEEP_DEFAULT
+from matrixsched.rules.times import DURATION_MAX
+
+ATTEMPT_LEASE_MAX = timedelta(minutes=10)
+"""No worker's lease reaches further; so whoever tidies up knows one that the database's clock left behind."""
+REQUESTS_KEPT_MIN = timedelta(minutes=5)
+"""Well over the longest time for which a statement, its twin or a patient caller can be under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +41,30 @@ class WorkerPolicy:
     leaked_max: float = 0.5
     """The share of slots that may leak before the worker gives up."""
     history_max: int = 50
-    keep_finished: timedelta = timedelta(days=7)
+    """How many attempts that went wrong are remembered of an action."""
+    keep_done: timedelta = KEEP_DEFAULT[State.DONE]
+    """How long actions stay after they ended well; the next ones: after they ended otherwise."""
+    keep_cancelled: timedelta = KEEP_DEFAULT[State.CANCELLED]
+    keep_expired: timedelta = KEEP_DEFAULT[State.EXPIRED]
+    keep_failed: timedelta = KEEP_DEFAULT[State.FAILED]
+    keep_quarantined: timedelta = KEEP_DEFAULT[State.QUARANTINED]
     keep_requests: timedelta = timedelta(hours=1)
+    """How long a call that is sent again is known as one that was carried out."""
     tidy_every: timedelta = timedelta(seconds=30)
+    """How often old actions, requests and dead rows are looked for, by one worker of all."""
     tidy_batch: int = 500
+    """How many of a kind are tidied away in a transaction."""
+
+    @property
+    def retention(self) -> Mapping[State, timedelta]:
+        """How long actions are kept after they ended, by how they ended."""
+        return {
+            State.DONE: self.keep_done,
+            State.CANCELLED: self.keep_cancelled,
+            State.EXPIRED: self.keep_expired,
+            State.FAILED: self.keep_failed,
+            State.QUARANTINED: self.keep_quarantined,
+        }
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))
@@ -65,8 +93,23 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             f"hold_max ({policy.hold_max / second:g} s) must be less than half of "
             f"shard_lease ({policy.shard_lease / second:g} s): lower hold_max or raise shard_lease",
         ),
-        (1 <= policy.history_max <= 10_000, f"history_max is {policy.history_max}: choose 1 to 10000"),
         (0 < policy.leaked_max <= 1, f"leaked_max is {policy.leaked_max}: choose a share between 0 and 1"),
+        (
+            policy.attempt_lease <= ATTEMPT_LEASE_MAX,
+            f"attempt_lease ({policy.attempt_lease / second:g} s) must be at most {ATTEMPT_LEASE_MAX / second:g} s: "
+            "it is prolonged while a handler runs, and is how long an attempt lies still after a crash",
+        ),
+        *(
+            (timedelta(0) <= keep <= DURATION_MAX, f"keep_{state} is {keep}: choose zero to {DURATION_MAX.days} days")
+            for state, keep in policy.retention.items()
+        ),
+        (
+            REQUESTS_KEPT_MIN <= policy.keep_requests <= DURATION_MAX,
+            f"keep_requests ({policy.keep_requests / second:g} s) must be at least {REQUESTS_KEPT_MIN / second:g} s: "
+            "a call that is sent again within that time must be known",
+        ),
+        (policy.history_max >= 1, f"history_max is {policy.history_max}: choose 1 or more"),
+        (1 <= policy.tidy_batch <= 10_000, f"tidy_batch is {policy.tidy_batch}: choose 1 to 10000"),
     ]
     return [fault for holds, fault in checks if not holds] + list(_absurd_durations(policy))
 

@@ -18,13 +18,17 @@ class Tidying:
     async def step(self) -> float:
         """One batch of each kind; goes on at once while there is much to do."""
         do, limit = self._store.transitions, self._policy.tidy_batch
-        actions = await self._store.run(do.prune_actions(keep=self._policy.keep_finished, limit=limit))
+        pruned = [
+            await self._store.run(do.prune_actions(state, keep=keep, limit=limit))
+            for state, keep in self._policy.retention.items()
+        ]
+        actions = sum(pruned)
         requests = await self._store.run(do.prune_requests(keep=self._policy.keep_requests, limit=limit))
         swept = await self._store.run(do.sweep_dead(self._position, limit=limit))
         self._position = swept.position
         if actions or requests or swept.gone:
             self._events.emit(Tidied(actions, requests, swept.gone))
         every_s = self._policy.tidy_every.total_seconds()
-        if max(actions, requests) >= limit or swept.gone:
+        if max(*pruned, requests) >= limit or swept.gone:
             return every_s / 1000  # there is more: what is tidied away must not be slower than what comes in
         return every_s if self._position == SweepPosition() else every_s / 10

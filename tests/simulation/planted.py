@@ -225,7 +225,7 @@ PLANTED = (
     ),
     Planted(
         "pruning takes what is old, finished or not",
-        sql("prune_actions.choose", "finished_at <", "created_at <"),
+        sql("prune_actions.choose", "state = :state and finished_at <", "created_at <"),
         ("nothing_vanishes",),
     ),
     Planted(

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from support.interleaving import DEADLINE_S, HANDLER, LEASE, Mutant, Session, Taken, UnderWay, World, an_action, cured
 
-from matrixsched import App
+from matrixsched import App, State
 from matrixsched.clock import ManualClock
 from matrixsched.errors import DatabaseBusy, OutcomeUnknown
 from matrixsched.scheduler import SchedulerPolicy
@@ -253,7 +253,7 @@ async def test_an_action_that_is_replaced_while_it_is_pruned_stays(world: World,
     attempts = await world.start_attempts("a", "b")
     await world.run(world.recording(*attempts.values()))
     world.clock.advance(timedelta(days=8))
-    pruning = await world.paused(world.do.prune_actions(keep=timedelta(days=7), limit=100))
+    pruning = await world.paused(world.do.prune_actions(State.DONE, keep=timedelta(days=7), limit=100))
     await world.schedule("a")
     await pruning.resume()
     assert await pruning.answer() == (2 if taken_out else 1)
@@ -267,6 +267,6 @@ async def test_pruning_does_not_wait_for_a_user_who_replaces(world: World) -> No
     await world.run(world.recording(*attempts.values()))
     world.clock.advance(timedelta(days=8))
     user, _ = await world.open(world.scheduling(world.an_action("a")))
-    assert await world.run(world.do.prune_actions(keep=timedelta(days=7), limit=100)) == 1
+    assert await world.run(world.do.prune_actions(State.DONE, keep=timedelta(days=7), limit=100)) == 1
     await user.commit()
     assert await world.state("a") == "live"

@@ -157,7 +157,10 @@ HOT: dict[str, Transition[Any]] = {
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
     "history": DO.history(0, "running 0"),
     "shards": DO.shards(count_max=LIMIT),
-    "prune_actions": DO.prune_actions(keep=timedelta(days=7), limit=LIMIT),
+    "prune_actions": DO.prune_actions(State.DONE, keep=timedelta(days=7), limit=LIMIT),
+    "prune_actions, another state is older": DO.prune_actions(State.FAILED, keep=timedelta(days=1), limit=LIMIT),
+    "count_old": DO.count_old(State.DONE, keep=timedelta(days=7), count_max=LIMIT),
+    "count_old, another state is older": DO.count_old(State.FAILED, keep=timedelta(days=1), count_max=LIMIT),
     "prune_requests": DO.prune_requests(keep=timedelta(hours=5), limit=LIMIT),
     "sweep_dead": DO.sweep_dead(SweepPosition(1, "future 500"), limit=LIMIT),
 }

@@ -11,6 +11,7 @@ import pytest
 from matrixsched import App, State
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseUnavailable, HandlersLeaked, OutcomeUnknown
 from matrixsched.events import Events, HandlerLeaked, OutcomesRecorded, StepFailed, WorkerStopped
+from matrixsched.rules.retention import FINISHED, KEEP_DEFAULT
 from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
 
@@ -286,3 +287,27 @@ def test_a_policy_that_contradicts_itself_names_all_faults_at_once():
         WorkerPolicy(concurrency=0, heartbeat=SECOND * 9, lease_margin=SECOND * 5)
     assert len(refused.value.faults) == 3
     assert "heartbeat (9 s) must be at most a third of shard_lease (10 s)" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"keep_failed": -SECOND}, "keep_failed is -1 day, 23:59:59: choose zero to 3653 days"),
+        ({"keep_done": timedelta.max}, "keep_done is 999999999 days"),
+        ({"keep_requests": SECOND}, r"keep_requests \(1 s\) must be at least 300 s"),
+        ({"attempt_lease": timedelta(hours=1)}, r"attempt_lease \(3600 s\) must be at most 600 s"),
+        ({"tidy_every": timedelta(0)}, "tidy_every must be more than zero"),
+        ({"tidy_batch": 0}, "tidy_batch is 0: choose 1 to 10000"),
+        ({"history_max": 0}, "history_max is 0: choose 1 or more"),
+    ],
+    ids=str,
+)
+def test_a_policy_that_would_tidy_away_too_much_or_nothing_is_refused(settings, fault):
+    with pytest.raises(ConfigurationError, match=fault):
+        WorkerPolicy(**settings)
+
+
+def test_each_state_has_a_time_for_which_it_is_kept():
+    assert WorkerPolicy().retention == KEEP_DEFAULT
+    named = {f"keep_{state}": SECOND * number for number, state in enumerate(FINISHED)}
+    assert WorkerPolicy(**named).retention == {state: SECOND * number for number, state in enumerate(FINISHED)}

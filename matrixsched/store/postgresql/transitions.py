@@ -21,8 +21,8 @@ from matrixsched.rules.action import (
 )
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import decode_terms, encode_terms
-from matrixsched.store.statements import load
-from matrixsched.store.transition import Ask, Conversation, Row, transition
+from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     Acquired,
     ActionFilter,
@@ -35,8 +35,6 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
-    SweepPosition,
-    Swept,
     Written,
 )
 
@@ -46,16 +44,11 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions:
+class PostgresTransitions(PostgresHygiene):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
-        self._statements = load("postgresql", installation)
-        self._clock = clock
+        super().__init__(installation, clock=clock)
         self._channel = channel_of(installation)
-
-    def _ask(self, name: str, **parameters: object) -> Ask:
-        parameters["now"] = None if self._clock is None else self._clock.now()
-        return Ask(self._statements[name], parameters)
 
     @transition
     def schedule(
@@ -311,29 +304,6 @@ class PostgresTransitions:
             )
             for row in rows
         ]
-
-    @transition
-    def prune_actions(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        (row,) = yield self._ask("prune_actions", keep=keep, limit=limit)
-        return int(row["gone"])
-
-    @transition
-    def prune_requests(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        (row,) = yield self._ask("prune_requests", keep=keep, limit=limit)
-        return int(row["gone"])
-
-    @transition
-    def sweep_dead(self, position: SweepPosition, *, limit: int) -> Conversation[Swept]:
-        (row,) = yield self._ask(
-            "sweep_dead",
-            after_shard=position.shard,
-            after_id=position.action_id,
-            after_guid=position.guid,
-            limit=limit,
-        )
-        if row["looked"] < limit:
-            return Swept(row["gone"], SweepPosition())
-        return Swept(row["gone"], SweepPosition(row["shard_id"], row["action_id"], row["action_guid"]))
 
 
 def _new_actions(batch: Sequence[NewAction], request_guid: UUID) -> dict[str, object]:

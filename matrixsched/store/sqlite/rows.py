@@ -16,13 +16,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 # The columns of tuples, in their order.
-_KEY = ("shard_id", "action_id", "action_guid")
-AGAIN = (*_KEY, "scheduled_at", "lane", "claimed_by", "now")
+ACTION = ("shard_id", "action_id")
+KEY = (*ACTION, "action_guid")
+AGAIN = (*KEY, "scheduled_at", "lane", "claimed_by", "now")
 """A row that waits for another run."""
 _TICK = ("tick", "tick_at", "tick_failures")
-RECORDED = (*_KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
+RECORDED = (*KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
 """What is recorded in the action."""
-REMEMBERED = (*_KEY, "attempt", "tick", "outcome", "error", "claimed_by", "claimed_at", "now")
+REMEMBERED = (*KEY, "attempt", "tick", "outcome", "error", "claimed_by", "claimed_at", "now")
 """A past attempt for the history."""
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from matrixsched.clock import Clock
 from matrixsched.rules.action import (
     UNGATED,
     Action,
@@ -25,9 +23,11 @@ from matrixsched.rules.action import (
     suspect_lane,
 )
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
-from matrixsched.store.sqlite.each import AskEach
+from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.rows import (
+    ACTION,
     AGAIN,
+    KEY,
     RECORDED,
     REMEMBERED,
     action_of,
@@ -53,8 +53,7 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
-from matrixsched.store.statements import load
-from matrixsched.store.transition import Ask, Conversation, Row, transition
+from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     Acquired,
     ActionFilter,
@@ -67,39 +66,16 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
-    SweepPosition,
-    Swept,
     Written,
 )
 
-_JUDGING = ("claim.judge", "move.judge", "record.judge")
-_ACTION = ("shard_id", "action_id")
-_KEY = (*_ACTION, "action_guid")
 _CLAIM = ("attempt", "claimed_by", "claimed_at")
-_SETTLED = (*_KEY, "scheduled_at", "lane", "interrupted", *_CLAIM, "sync_guid", "now")
-_MOVED = (*_KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sync_guid", "now")
+_SETTLED = (*KEY, "scheduled_at", "lane", "interrupted", *_CLAIM, "sync_guid", "now")
+_MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sync_guid", "now")
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions:
-    def __init__(self, installation: str, *, clock: Clock) -> None:
-        statements = load("sqlite", installation)
-        # They read, but what they read is written at once: asked as writes, lest they are read twice, in a read
-        # transaction and again in the write transaction.
-        judging = {name: replace(statements[name], writes=True) for name in _JUDGING}
-        self._statements = statements | judging
-        self._clock = clock
-
-    def _ask(self, name: str, **parameters: object) -> Ask:
-        return Ask(self._statements[name], parameters)
-
-    def _each(self, name: str, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> AskEach:
-        return AskEach(self._statements[name], {}, columns, rows)
-
-    def _now(self) -> int:
-        """Read once in a conversation, which begins inside its transaction: a wait for the lock does not age it."""
-        return in_microseconds(self._clock.now())
-
+class SqliteTransitions(SqliteHygiene):
     @transition
     def schedule(
         self,
@@ -284,7 +260,7 @@ class SqliteTransitions:
             now=now,
         )
         if dead := [(shard, *row_key(row)) for row in rows if row["verdict"] == "dead"]:
-            yield self._each("claim.drop", _KEY, dead)
+            yield self._each("claim.drop", KEY, dead)
         if interrupted := [interruption_of(row, shard, now) for row in rows if row["claimed_by"] is not None]:
             yield self._each("claim.remember", REMEMBERED, interrupted)
         lease_end = now + span(attempt_lease)
@@ -319,7 +295,7 @@ class SqliteTransitions:
         claimed = {row["action_guid"] for row in first}
         lease_end = now + span(attempt_lease)
         taken = [(shard, *row_key(row), row["created_at"]) for row in rows]
-        yield self._each("move.remove", (*_KEY, "created_at"), taken)
+        yield self._each("move.remove", (*KEY, "created_at"), taken)
         moved = [
             _moved(row, shard, guid, lease_end if row["action_guid"] in claimed else None, now)
             for row in rows
@@ -368,7 +344,7 @@ class SqliteTransitions:
             if _forgets(one, row, answer)
         ]
         if forgotten:
-            yield self._each("record.forget", (*_ACTION, "keep"), forgotten)
+            yield self._each("record.forget", (*ACTION, "keep"), forgotten)
         if superseded := [(one, row) for one, row, answer in judged if row["held"] and answer is Answer.SUPERSEDED]:
             yield from self._supersede(superseded, now)
         if recorded := [(one, row) for one, row, answer in judged if answer is Answer.RECORDED]:
@@ -377,8 +353,8 @@ class SqliteTransitions:
 
     def _supersede(self, ended: Sequence[tuple[Ended, Row]], now: int) -> Conversation[None]:
         keys = [key_of(one.claim) for one, _ in ended]
-        yield self._each("record.remove", _KEY, keys)
-        yield self._each("record.unblock", _ACTION, [(shard, action_id) for shard, action_id, _ in keys])
+        yield self._each("record.remove", KEY, keys)
+        yield self._each("record.unblock", ACTION, [(shard, action_id) for shard, action_id, _ in keys])
         remembered = [
             memory_of(one.claim, row, one.verdict.tick, Outcome.SUPERSEDED, one.verdict.outcome.value, now)
             for one, row in ended
@@ -387,7 +363,7 @@ class SqliteTransitions:
 
     def _record(self, ended: Sequence[tuple[Ended, Row]], now: int) -> Conversation[None]:
         if over := [key_of(one.claim) for one, _ in ended if one.verdict.state is not State.LIVE]:
-            yield self._each("record.remove", _KEY, over)
+            yield self._each("record.remove", KEY, over)
         if again := [again_of(one, row, now) for one, row in ended if one.verdict.state is State.LIVE]:
             yield self._each("record.again", AGAIN, again)
         yield self._each("record.record", RECORDED, [recorded_of(one, row, now) for one, row in ended])
@@ -403,38 +379,6 @@ class SqliteTransitions:
     def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:
         rows = yield self._ask("shards", count_max=count_max, now=self._now())
         return [shard_report_of(row) for row in rows]
-
-    @transition
-    def prune_actions(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        rows = yield self._ask("prune_actions.choose", keep=span(keep), limit=limit, now=self._now())
-        if keys := [(row["shard_id"], *row_key(row)) for row in rows]:
-            yield self._each("prune_actions.history", _ACTION, [(shard, action_id) for shard, action_id, _ in keys])
-            yield self._each("prune_actions.actions", _KEY, keys)
-        return len(rows)
-
-    @transition
-    def prune_requests(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        rows = yield self._ask("prune_requests.choose", keep=span(keep), limit=limit, now=self._now())
-        if rows:
-            yield self._each("prune_requests.delete", ("request_guid",), [(row["request_guid"],) for row in rows])
-        return len(rows)
-
-    @transition
-    def sweep_dead(self, position: SweepPosition, *, limit: int) -> Conversation[Swept]:
-        rows = yield self._ask(
-            "sweep_dead.look",
-            after_shard=position.shard,
-            after_id=position.action_id,
-            after_guid=str(position.guid),
-            limit=limit,
-            now=self._now(),
-        )
-        if dead := [(row["shard_id"], *row_key(row)) for row in rows if row["dead"]]:
-            yield self._each("sweep_dead.delete", _KEY, dead)
-        if len(rows) < limit:
-            return Swept(len(dead), SweepPosition())
-        last = rows[-1]
-        return Swept(len(dead), SweepPosition(last["shard_id"], last["action_id"], UUID(last["action_guid"])))
 
 
 def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, now: int) -> tuple[object, ...]:

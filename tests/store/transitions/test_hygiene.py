@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from support.scene import LEASE, Scene, failed
+from support.scene import LEASE, Scene, ended, failed
 
-from matrixsched import State
+from matrixsched import Outcome, State
+from matrixsched.rules.retention import FINISHED
 from matrixsched.store.values import Answer, SweepPosition
 
 pytestmark = pytest.mark.anyio
@@ -16,8 +17,10 @@ TICK = timedelta(microseconds=1)
 BEGINNING = SweepPosition()
 
 
-async def prune(scene: Scene, *, limit: int = 100) -> int:
-    return await scene.run(scene.do.prune_actions(keep=WEEK, limit=limit))
+async def prune(scene: Scene, *states: State, limit: int = 100) -> int:
+    """Of all states unless some are named."""
+    gone = [await scene.run(scene.do.prune_actions(one, keep=WEEK, limit=limit)) for one in states or FINISHED]
+    return sum(gone)
 
 
 async def stored(scene: Scene) -> set[str]:
@@ -33,6 +36,27 @@ async def test_finished_actions_are_pruned_when_they_are_old(scene: Scene):
     scene.clock.advance(TICK)
     assert await prune(scene) == 2
     assert await stored(scene) == set()
+
+
+@pytest.mark.parametrize("state", FINISHED)
+async def test_each_state_is_pruned_for_itself(scene: Scene, state: State):
+    for one in FINISHED:
+        await scene.record(ended(await scene.start(one.value), Outcome.SUCCEEDED, one))
+    scene.clock.advance(WEEK + TICK)
+    assert await scene.run(scene.do.count_old(state, keep=WEEK, count_max=9)) == 1
+    assert await prune(scene, state) == 1
+    assert await stored(scene) == {one.value for one in FINISHED} - {state.value}
+    assert await scene.run(scene.do.count_old(state, keep=WEEK, count_max=9)) == 0
+
+
+async def test_counting_what_is_old_stops_where_it_is_told_and_deletes_nothing(scene: Scene):
+    for id in "abc":
+        await scene.finish(await scene.start(id))
+    assert await scene.run(scene.do.count_old(State.DONE, keep=WEEK, count_max=9)) == 0
+    scene.clock.advance(WEEK + TICK)
+    assert await scene.run(scene.do.count_old(State.DONE, keep=WEEK, count_max=9)) == 3
+    assert await scene.run(scene.do.count_old(State.DONE, keep=WEEK, count_max=2)) == 2
+    assert len(await stored(scene)) == 3
 
 
 async def test_live_actions_are_never_pruned_however_old(scene: Scene):

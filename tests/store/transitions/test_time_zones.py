@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 from support.scene import Scene, failed
 
+from matrixsched import State
+
 pytestmark = pytest.mark.anyio
 
 SUMMER_AND_BACK = [timedelta(days=120), timedelta(days=200, microseconds=1)]
@@ -44,6 +46,6 @@ async def test_an_attempt_may_last_as_long_as_it_may(scene: Scene, delay):
 async def test_what_is_kept_is_kept_as_long_as_asked(scene: Scene, keep):
     await scene.finish(await scene.start())
     scene.clock.advance(keep)
-    assert await scene.run(scene.do.prune_actions(keep=keep, limit=9)) == 0
+    assert await scene.run(scene.do.prune_actions(State.DONE, keep=keep, limit=9)) == 0
     scene.clock.advance(timedelta(microseconds=1))
-    assert await scene.run(scene.do.prune_actions(keep=keep, limit=9)) == 1
+    assert await scene.run(scene.do.prune_actions(State.DONE, keep=keep, limit=9)) == 1

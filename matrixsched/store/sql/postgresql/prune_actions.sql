@@ -1,11 +1,15 @@
--- prune_actions (postgresql). Promise: deletes only actions that are finished and old *when locked*, so that one replaced
--- meanwhile stays; with them goes their history. Returns how many.
+-- prune_actions (postgresql). Promise: of the actions that ended in :state, deletes only those that are old *when locked*,
+-- oldest first, so that one replaced meanwhile stays; with them goes their history. Returns how many.
 with old as materialized (
     select ctid, shard_id, action_id
       from matrixsched.scheduled_actions
-     where finished_at < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC' -- days of 24 hours
+     -- Compared as a pair, so that no other index can serve: one by finished_at alone reads all that ended otherwise.
+     where (state, finished_at) > (cast(:state as text), timestamptz '-infinity')
+       and (state, finished_at)
+           < (cast(:state as text), ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC') -- days of 24 h
+       and finished_at is not null
        /* pause point: prune_lock */
-     order by finished_at
+     order by state, finished_at
      limit cast(:limit as integer)
        for update skip locked
 ),

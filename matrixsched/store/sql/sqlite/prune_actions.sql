@@ -1,10 +1,11 @@
--- prune_actions (sqlite). Promise: deletes only actions that are finished and old, with their history.
+-- prune_actions (sqlite). Promise: of the actions that ended in :state, deletes only the old ones, oldest first, with
+-- their history.
 -- Differs from postgresql/prune_actions.sql: choosing and deleting are one write transaction, so that no row needs a lock.
 
 -- name: choose
 select shard_id, action_id, action_guid
   from matrixsched_scheduled_actions
- where finished_at < {now} - :keep
+ where state = :state and finished_at < {now} - :keep
  order by finished_at
  limit :limit;
 
