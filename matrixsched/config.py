@@ -86,6 +86,11 @@ class Settings(BaseSettings):
     farewell: Duration = Field(timedelta(seconds=5), description="How long the last writes may take after that.")
     leaked_max: float = Field(0.5, description="The share of slots that may leak before the worker gives up.")
     history_max: int = Field(50, description="Attempts that went wrong to be kept for each action.")
+    keep_done: Duration = Field(timedelta(days=7), description="How long actions are kept that are done.")
+    keep_cancelled: Duration = Field(timedelta(days=7), description="How long those are kept that were cancelled.")
+    keep_expired: Duration = Field(timedelta(days=7), description="How long those are kept that expired.")
+    keep_failed: Duration = Field(timedelta(days=30), description="How long those are kept that failed for good.")
+    keep_quarantined: Duration = Field(timedelta(days=30), description="How long those are kept that were quarantined.")
     keep_requests: Duration = Field(
         timedelta(hours=1), description="How long the same request_id is known to have been carried out."
     )
