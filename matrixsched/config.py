@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -37,9 +38,15 @@ DEFAULT: Final = "default"
 
 
 def _duration(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, timedelta):
         return value
     return parse_duration(str(value))
+
+
+def _no_switch(value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticCustomError("int_type", "a switch is not a number")
+    return value
 
 
 def _off_is_none(value: object) -> object:
@@ -51,6 +58,7 @@ def _lower(value: object) -> object:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Number = Annotated[int, BeforeValidator(_no_switch)]
 
 
 class Settings(BaseSettings):
@@ -63,8 +71,10 @@ class Settings(BaseSettings):
     )
     installation: str = Field("default", description="Which one of several installations in the same database.")
 
-    concurrency: int = Field(100, description="Handlers at once, in each process; synchronous ones take a thread each.")
-    processes: int = Field(1, ge=1, le=1000, description="Worker processes; one that dies is started again.")
+    concurrency: Number = Field(
+        100, description="Handlers at once, in each process; synchronous ones take a thread each."
+    )
+    processes: Number = Field(1, ge=1, le=1000, description="Worker processes; one that dies is started again.")
     attempt_lease: Duration = Field(
         timedelta(seconds=10), description="How soon others take over the attempts of a worker that died."
     )
@@ -77,7 +87,7 @@ class Settings(BaseSettings):
     heartbeat: Duration | None = Field(None, description="How often a shard that is held is said to be.")
     hold_max: Duration = Field(timedelta(milliseconds=250), description="The longest time a shard is held.")
     rest_max: Duration = Field(timedelta(seconds=1), description="The longest rest between two looks for work.")
-    batch_max: int = Field(500, description="Rows at most in a statement of a worker.")
+    batch_max: Number = Field(500, description="Rows at most in a statement of a worker.")
     timeout_grace: Duration = Field(
         timedelta(seconds=5),
         description="How long a handler cancelled at its time limit may take to end before its slot counts as leaked.",
@@ -85,7 +95,7 @@ class Settings(BaseSettings):
     stop_grace: Duration = Field(timedelta(seconds=30), description="How long handlers may go on after SIGTERM.")
     farewell: Duration = Field(timedelta(seconds=5), description="How long the last writes may take after that.")
     leaked_max: float = Field(0.5, description="The share of slots that may leak before the worker gives up.")
-    history_max: int = Field(50, description="Attempts that went wrong to be kept for each action.")
+    history_max: Number = Field(50, description="Attempts that went wrong to be kept for each action.")
     keep_done: Duration = Field(timedelta(days=7), description="How long actions are kept that are done.")
     keep_cancelled: Duration = Field(timedelta(days=7), description="How long those are kept that were cancelled.")
     keep_expired: Duration = Field(timedelta(days=7), description="How long those are kept that expired.")
@@ -206,7 +216,9 @@ def _unknown(name: str, value: object, path: Path) -> str:
     if isinstance(value, dict):
         return f"[{name}] in {path} is a table: settings stand above all tables, as in `concurrency = 50`"
     near = get_close_matches(name.lower().replace("-", "_"), list(Settings.model_fields), n=2)
-    remedy = f"did you mean {' or '.join(near)}?" if near else "remove it; `matrixsched settings` shows all there are"
+    remedy = (
+        f"perhaps {' or '.join(near)} is meant" if near else "remove it; `matrixsched settings` shows all there are"
+    )
     return f"{name} in {path} is no setting: {remedy}"
 
 
@@ -216,7 +228,7 @@ def misspelt_variables() -> list[str]:
     strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     near = {name: get_close_matches(name, known, n=1, cutoff=0.9) for name in strangers}
     return [
-        f"{name} in the environment is no setting: did you mean {close[0]}?" for name, close in near.items() if close
+        f"{name} in the environment is no setting: perhaps {close[0]} is meant" for name, close in near.items() if close
     ]
 
 

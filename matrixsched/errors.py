@@ -106,8 +106,8 @@ class InvalidDurationText(InvalidDuration):
 
     remedy = "Write it as 250ms, 10s, 5m, 1h30m, 7d, as ISO 8601 (PT10S) or as a number of seconds."
 
-    def __init__(self, text: str) -> None:
-        super().__init__(f"{text!r:.80}", "is not a duration")
+    def __init__(self, argument: str, text: str) -> None:
+        super().__init__(argument, f"is {text!r:.80}")
         self.text = text
 
 

@@ -28,8 +28,8 @@ _ISO = re.compile(
 _ISO_UNITS = ("w", "d", "h", "m", "s")
 
 
-def parse_duration(text: str) -> timedelta:
-    """The duration that was written; InvalidDurationText if it is none."""
+def parse_duration(text: str, argument: str = "duration") -> timedelta:
+    """The duration that was written; InvalidDurationText, with the name of the argument, if it is none."""
     bare = text.strip()
     try:
         if _SECONDS.fullmatch(bare):
@@ -40,7 +40,7 @@ def parse_duration(text: str) -> timedelta:
             return _sum((number, unit) for number, unit in zip(iso.groups(), _ISO_UNITS, strict=True) if number)
     except OverflowError:
         pass
-    raise InvalidDurationText(text)
+    raise InvalidDurationText(argument, text)
 
 
 def _sum(parts: Iterable[tuple[str, str]]) -> timedelta:

@@ -64,7 +64,7 @@ def read_repeat(
         for name, value in (
             ("zone", zone),
             ("misfire", None if misfire is None else _misfire(misfire)),
-            ("jitter", None if jitter is None else parse_duration(jitter)),
+            ("jitter", None if jitter is None else parse_duration(jitter, "--jitter")),
             ("exclude", [_exclusion(text) for text in exclude or ()] or None),
         )
         if value is not None
@@ -72,7 +72,7 @@ def read_repeat(
     if expression is not None:
         return cron(expression, skipped=skipped, repeated=repeated, **rest)
     if interval is not None:
-        return every(parse_duration(interval), **rest)
+        return every(parse_duration(interval, "--every"), **rest)
     if rest:
         raise WrongUse(f"--{next(iter(rest))} goes with --every or --cron")
     return None

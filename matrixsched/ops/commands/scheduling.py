@@ -82,9 +82,9 @@ def schedule(
         payload=_payload(app, handler, payload, is_checked=target is not None),
         id=id,
         at=None if at is None else read_time("--at", at),
-        delay=_duration(delay),
+        delay=_duration("--delay", delay),
         repeat=read_repeat(every, cron, zone, skipped, repeated, misfire, jitter, exclude),
-        start_within=_duration(start_within),
+        start_within=_duration("--start-within", start_within),
         expires_at=None if expires_at is None else read_time("--expires-at", expires_at),
         priority=priority,
         request_id=request_id,
@@ -111,8 +111,8 @@ def _app(given: Given, target: str | None) -> App:
     return given.load_app(target)
 
 
-def _duration(text: str | None) -> timedelta | None:
-    return None if text is None else parse_duration(text)
+def _duration(option: str, text: str | None) -> timedelta | None:
+    return None if text is None else parse_duration(text, option)
 
 
 def _payload(app: App, handler: str, text: str | None, *, is_checked: bool) -> object:
