@@ -59,14 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _fail_usage(error: Exception) -> NoReturn:
-    """A command line that Typer refuses; with no command at all it shows the help."""
+    """A command line that Typer refuses; without any command it has shown the help."""
     context = getattr(error, "ctx", None)
     command = "matrixsched" if context is None else context.command_path
     message: str = error.format_message()  # type: ignore[attr-defined]
-    if type(error).__name__ == "NoArgsIsHelpError":
-        sys.stderr.write(f"{message}\n")
-        sys.exit(WRONG_USE)
-    _fail(f"{message.rstrip('.')}. See `{command} --help`.", WRONG_USE)
+    _fail(f"{message.strip().rstrip('.') or 'no command is given'}. See `{command} --help`.", WRONG_USE)
 
 
 def _fail(message: str, code: int) -> NoReturn:
