@@ -133,3 +133,21 @@ def test_a_payload_newer_than_the_handler_waits_for_a_newer_worker():
     assert refusal(newer, Retry(), NOW, payload_version=3) is None
     assert isinstance(refusal(newer, Retry(), NOW, payload_version=2), RetryAt)
     assert refusal(ONCE, Retry(), NOW, payload_version=2) is None
+
+
+@pytest.mark.parametrize(
+    ("limited", "delay"),
+    [
+        ({}, 10 * SECOND),
+        ({"expires_at": NOW + 100 * SECOND}, 10 * SECOND),
+        ({"expires_at": NOW + 8 * SECOND}, 4 * SECOND),
+        ({"expires_at": NOW + SECOND}, SECOND),
+        ({"terms": Terms(payload_version=2, start_within=6 * SECOND)}, 3 * SECOND),
+        ({"terms": Terms(payload_version=2, start_within=6 * SECOND), "expires_at": NOW + 4 * SECOND}, 2 * SECOND),
+        ({"terms": Terms(unreadable="newer"), "expires_at": NOW + 4 * SECOND}, 2 * SECOND),
+    ],
+)
+def test_what_is_left_to_newer_workers_leaves_them_the_time_to_run_it(limited, delay):
+    refused = refusal(an_attempt(**{"terms": Terms(payload_version=2), "tick_at": NOW} | limited), Retry(), NOW)
+    assert isinstance(refused, RetryAt)
+    assert refused.when == delay
