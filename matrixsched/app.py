@@ -11,6 +11,7 @@ from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
+from matrixsched.config import read_settings
 from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
@@ -48,17 +49,22 @@ class App:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
-        installation: str = "default",
+        installation: str | None = None,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
         policy: SchedulerPolicy | None = None,
         clock: Clock | None = None,
         chance: Chance | None = None,
         store: Store | None = None,
     ) -> None:
-        """`clock`, `chance` and `store` are for tests: time, randomness and faults of their own."""
-        self.url = url
+        """Database and installation, where not given, come from the settings: the environment, or matrixsched.toml.
+
+        `clock`, `chance` and `store` are for tests: time, randomness and faults of their own.
+        """
+        self.url = url = read_settings().database() if url is None else url
+        if installation is None:
+            installation = read_settings().checked().installation
         self.installation = installation
         self.handlers = Handlers(payload_bytes_max=payload_bytes_max)
         self.middlewares: list[Middleware] = []

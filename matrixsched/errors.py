@@ -3,8 +3,10 @@
     MatrixSchedError
     ├── BadInput (ValueError)           the call was refused before anything was written
     │   ├── InvalidId
+    │   │   └── InvalidInstallation
     │   ├── InvalidTime
     │   ├── InvalidDuration
+    │   │   └── InvalidDurationText
     │   ├── InvalidCron
     │   ├── UnknownZone
     │   ├── NeverRuns
@@ -14,13 +16,15 @@
     │   │   ├── UpcastFailed
     │   │   └── PayloadTooNew
     │   ├── PayloadTooLarge
-    │   └── UnknownHandler
+    │   ├── UnknownHandler
+    │   └── WrongUse                    a command line that cannot be carried out
     ├── ActionNotFound (LookupError)
     ├── ActionExists
     ├── ActionFinished
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
+    │   ├── DatabaseNotNamed
     │   ├── AppNotFound
     │   └── ModuleBroken
     ├── NotOpen
@@ -73,6 +77,16 @@ class InvalidId(BadInput):
         self.what, self.why = what, why
 
 
+class InvalidInstallation(InvalidId):
+    """A name that cannot be part of the names of tables."""
+
+    remedy = "Use at most 40 of a-z, 0-9 and _, beginning with a letter."
+
+    def __init__(self, name: object) -> None:
+        super().__init__("installation", f"is {name!r:.80}")
+        self.name = name
+
+
 class InvalidTime(BadInput):
     """A point in time that cannot be scheduled."""
 
@@ -91,6 +105,16 @@ class InvalidDuration(BadInput):
     def __init__(self, argument: str, why: str) -> None:
         super().__init__(f"{argument} {why}")
         self.argument, self.why = argument, why
+
+
+class InvalidDurationText(InvalidDuration):
+    """A text that was to be a duration and is none."""
+
+    remedy = "Write it as 250ms, 10s, 5m, 1h30m, 7d, as ISO 8601 (PT10S) or as a number of seconds."
+
+    def __init__(self, argument: str, text: str) -> None:
+        super().__init__(argument, f"is {text!r:.80}")
+        self.text = text
 
 
 class InvalidCron(BadInput):
@@ -200,6 +224,12 @@ class UnknownHandler(BadInput):
         self.name, self.known = name, tuple(known)
 
 
+class WrongUse(BadInput):
+    """A command line whose parts are each understood, but that cannot be carried out as a whole."""
+
+    remedy = "See the command's --help; nothing was changed."
+
+
 class ActionNotFound(MatrixSchedError, LookupError):
     """No action has that id in this installation."""
 
@@ -257,6 +287,18 @@ class BadDatabaseUrl(ConfigurationError):
 
     def __init__(self, why: str) -> None:
         super().__init__([f"database URL: {why}"])
+
+
+class DatabaseNotNamed(ConfigurationError):
+    """Neither the code nor the settings say where the database is."""
+
+    remedy = (
+        'Name it in one place: --database on the command line, App("sqlite:///my.db") in code, MATRIXSCHED_DATABASE in '
+        "the environment, or database in matrixsched.toml."
+    )
+
+    def __init__(self) -> None:
+        super().__init__(["no database is named"])
 
 
 class AppNotFound(ConfigurationError):

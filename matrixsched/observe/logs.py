@@ -37,6 +37,8 @@ LOOP_BLOCKED_S = 1.0
 """A loop that is late by so much keeps all other handlers waiting."""
 
 _FACTS = "matrixsched_facts"
+_OUR_WORDS = "the handler "
+"""How the worker begins when it was not an error that made an attempt fail; no type has a space in its name."""
 _ERROR_TYPE = re.compile(r"[A-Za-z_]\w*")
 _ERROR_PLACE = re.compile(r"\[in ([^\[\]]+)\]$")
 _EXPECTED = frozenset({Outcome.SUCCEEDED, Outcome.RETRIED})
@@ -226,6 +228,8 @@ def _kind_and_place(event: AttemptEnded) -> str | None:
     """Of an error as the worker describes it ("Type: message [in place]") the first and the last part."""
     if event.error is None or event.outcome is not Outcome.FAILED:
         return None  # the outcome says it all; reasons that handlers give stay in the database
+    if event.error.startswith(_OUR_WORDS):
+        return event.error
     kind = _ERROR_TYPE.match(event.error)
     place = _ERROR_PLACE.search(event.error)
     return " in ".join(found for found in (kind and kind[0], place and place[1]) if found)

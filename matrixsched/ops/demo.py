@@ -29,6 +29,7 @@ from rich.text import Text
 
 from matrixsched import App, call, every
 from matrixsched.calls import Call
+from matrixsched.config import FILE_NAME, FILE_VARIABLE, PREFIX
 from matrixsched.errors import MatrixSchedError, WorkerError
 from matrixsched.observe.metrics import FOLDER_VARIABLE, exposition_of
 from matrixsched.ops import demo_app
@@ -137,7 +138,11 @@ class _Demo:
     def _start_worker(self, number: int) -> subprocess.Popen[bytes]:
         target = f"{demo_app.__name__}:app"
         leases = ["--attempt-lease", str(ATTEMPT_LEASE_S), "--shard-lease", str(SHARD_LEASE_S)]
-        environment = {
+        # As if nothing were set: the demo shows the same everywhere.
+        unset = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        (settings := self._folder / FILE_NAME).touch()
+        environment = unset | {
+            FILE_VARIABLE: str(settings),
             demo_app.DATABASE_VARIABLE: self._app.url,
             demo_app.EVIDENCE_VARIABLE: str(self._folder / "notes"),
             FOLDER_VARIABLE: str(self._metrics),
@@ -147,7 +152,7 @@ class _Demo:
                 [sys.executable, "-m", "matrixsched", "worker", target, *leases],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
-                env=os.environ | environment,
+                env=environment,
             )
 
     def _log(self, number: int) -> Path:

@@ -7,8 +7,4 @@ from typing import Final
 DONE: Final = 0
 FAILED: Final = 1
 WRONG_USE: Final = 2
-NO_INSTALLATION: Final = 3
-"""It is missing, or its schema does not fit this version of the library."""
-
-DEFINITE = frozenset({WRONG_USE, NO_INSTALLATION})
 """Somebody has to change something first: to try again would only say the same again."""

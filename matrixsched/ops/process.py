@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import math
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import NoReturn
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 from matrixsched.app import App
+from matrixsched.config import Settings, flag_of, shown
 from matrixsched.errors import (
     BadDatabaseUrl,
     DatabaseBusy,
     DatabaseUnavailable,
     HandlersLeaked,
-    InvalidNumber,
     MatrixSchedError,
     OutcomeUnknown,
 )
@@ -32,6 +30,7 @@ from matrixsched.observe.logs import Logs, log, log_to
 from matrixsched.observe.looks import Looks
 from matrixsched.observe.metrics import Metrics, metrics_are_shared, shared_folder
 from matrixsched.ops.loading import load_app
+from matrixsched.ops.settings import OF_THE_WORKER
 from matrixsched.ops.signals import STOP_SIGNALS, StopsOnSignals, hear_signals
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.store.opening import is_in_memory
@@ -46,41 +45,25 @@ _AWAY = (DatabaseUnavailable, DatabaseBusy, OutcomeUnknown)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """`matrixsched worker`, as it was typed."""
+    """`matrixsched worker`, as it was asked for."""
 
     target: str
-    concurrency: int
-    stop_grace_s: float
-    attempt_lease_s: float
-    shard_lease_s: float
-    log_json: bool = False
-    metrics_port: int | None = None
+    settings: Settings
+    policy: WorkerPolicy
 
-    def policy(self) -> WorkerPolicy:
-        for name, seconds in self._durations().items():
-            if not math.isfinite(seconds):
-                raise InvalidNumber(name, seconds, "must be a number of seconds")
-        return WorkerPolicy(
-            concurrency=self.concurrency,
-            stop_grace=timedelta(seconds=self.stop_grace_s),
-            attempt_lease=timedelta(seconds=self.attempt_lease_s),
-            lease_margin=timedelta(seconds=min(1.0, self.attempt_lease_s * 0.15)),
-            shard_lease=timedelta(seconds=self.shard_lease_s),
-            heartbeat=timedelta(seconds=self.shard_lease_s * 0.3),
-        )
-
-    def _durations(self) -> dict[str, float]:
-        return {
-            "--stop-grace": self.stop_grace_s,
-            "--attempt-lease": self.attempt_lease_s,
-            "--shard-lease": self.shard_lease_s,
-        }
+    def log(self) -> None:
+        """Send log lines to stderr as the settings say."""
+        log_to(as_json=self.settings.log_format == "json", level=logging.getLevelName(self.settings.log_level.upper()))
 
     def for_child(self) -> list[str]:
-        """The same worker as arguments for a child of the supervisor, which serves the metrics of all."""
-        numbers = {"--concurrency": self.concurrency} | self._durations()
-        given = [part for name, value in numbers.items() for part in (name, str(value))]
-        return ["worker", self.target, *given, *(["--log-json"] if self.log_json else [])]
+        """The same worker as arguments for a child of the supervisor, which serves the metrics of all.
+
+        Every setting is said, because a child would find that the environment or the file ask for processes again.
+        """
+        values = {name: getattr(self.settings, name) for name in OF_THE_WORKER}
+        values |= {"processes": 1, "metrics_port": "off"}
+        given = [(flag_of(name), shown(name, value)) for name, value in values.items() if value is not None]
+        return ["worker", self.target, *(part for pair in given for part in pair)]
 
 
 def why_not_ready(looked_at: float | None, now: float) -> str | None:
@@ -94,13 +77,13 @@ def why_not_ready(looked_at: float | None, now: float) -> str | None:
 
 def run_worker(options: WorkerOptions) -> int:
     """Run until a signal ends it; the exit code."""
-    log_to(as_json=options.log_json)
-    app, policy = load_app(options.target), options.policy()
+    options.log()
+    app = load_app(options.target)
     if is_in_memory(app.url):
         raise BadDatabaseUrl("the App's database is in memory, where nobody else can schedule anything")
 
     async def run() -> int:
-        return await WorkerProcess(app, policy, metrics_port=options.metrics_port).run()
+        return await WorkerProcess(app, options.policy, metrics_port=options.settings.metrics_port).run()
 
     has_uvloop = importlib.util.find_spec("uvloop") is not None
     return anyio.run(run, backend_options={"use_uvloop": has_uvloop})

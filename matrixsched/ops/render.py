@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-PIPE_WIDTH = 240
+PIPE_WIDTH = 10_000
 """Where nobody looks at a terminal, lines are not folded."""
+FOLDED_FROM = 30
+"""On a terminal, texts that are longer than this may take several lines."""
 
 Facts = Mapping[str, object]
 
@@ -42,11 +44,18 @@ def say(message: str) -> None:
 def show_rows(rows: Sequence[Facts], *, as_json: bool) -> None:
     if as_json:
         _print_json([_plain(row) for row in rows])
-        return
+    else:
+        _print_table(rows)
+
+
+def _print_table(rows: Sequence[Facts]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows[0] if rows else ():
         is_text = any(isinstance(row[name], str) for row in rows)
-        table.add_column(_title(name).upper(), justify="left" if is_text else "right", no_wrap=True)
+        is_short = all(len(_shown(row[name])) < FOLDED_FROM for row in rows)
+        table.add_column(
+            _title(name).upper(), justify="left" if is_text else "right", no_wrap=is_short, overflow="fold"
+        )
     for row in rows:
         table.add_row(*[Text(_shown(value)) for value in row.values()])
     console().print(table)
@@ -55,7 +64,31 @@ def show_rows(rows: Sequence[Facts], *, as_json: bool) -> None:
 def show_facts(facts: Facts, *, as_json: bool) -> None:
     if as_json:
         _print_json(_plain(facts))
+    else:
+        _print_list(facts)
+
+
+def show_sections(sections: Mapping[str, Facts | Sequence[Facts]], *, as_json: bool) -> None:
+    """Facts and tables under titles of their own."""
+    if as_json:
+        plain = {
+            title: _plain(part) if isinstance(part, Mapping) else [_plain(row) for row in part]
+            for title, part in sections.items()
+        }
+        _print_json(plain)
         return
+    for title, part in sections.items():
+        console().print(Text(_title(title).upper(), style="bold"))
+        if isinstance(part, Mapping):
+            _print_list(part)
+        elif part:
+            _print_table(part)
+        else:
+            console().print(Text("-"))
+        console().print()
+
+
+def _print_list(facts: Facts) -> None:
     width = max(len(_title(name)) for name in facts)
     for name, value in facts.items():
         console().print(Text(f"{_title(name):{width}}  {_shown(value)}"))

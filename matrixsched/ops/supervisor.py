@@ -23,10 +23,10 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from matrixsched.clock import SystemClock
 from matrixsched.observe.health import Readiness, serve_health
-from matrixsched.observe.logs import log, log_to
+from matrixsched.observe.logs import log
 from matrixsched.observe.looks import Looks
 from matrixsched.observe.metrics import FOLDER_VARIABLE, exposition_of
-from matrixsched.ops.exits import DEFINITE
+from matrixsched.ops.exits import WRONG_USE
 from matrixsched.ops.process import WorkerOptions, why_not_ready
 from matrixsched.ops.signals import STOP_SIGNALS, hear_signals
 from matrixsched.rules.backoff import backoff_s
@@ -142,7 +142,7 @@ class Supervisor:
             # SIGTERM ends a child that has not yet come as far as heeding it, and then nothing was under way.
             is_graceful = code in (0, -signal.SIGTERM)
             self._exit_code = self._exit_code or (0 if is_graceful else 1)
-        elif code in DEFINITE and not self._has_any_worked():
+        elif code == WRONG_USE and not self._has_any_worked():
             # It has said what is wrong; to start it again would only say so again.
             self._exit_code = code
             self._stop()
@@ -196,12 +196,12 @@ def _how_it_ended(code: int) -> str:
 # The world as it is.
 
 
-def run_supervisor(options: WorkerOptions, count: int) -> int:
-    """Run `count` processes of the worker until a signal; the exit code."""
-    log_to(as_json=options.log_json)
+def run_supervisor(options: WorkerOptions) -> int:
+    """Run the worker's processes until a signal; the exit code."""
+    options.log()
     with tempfile.TemporaryDirectory(prefix="matrixsched-metrics-") as folder:
-        supervisor = Supervisor(_System(options.for_child(), folder), count)
-        with _served(options.metrics_port, supervisor, folder):
+        supervisor = Supervisor(_System(options.for_child(), folder), options.settings.processes)
+        with _served(options.settings.metrics_port, supervisor, folder):
             return supervisor.run()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from zlib import crc32
 
-from matrixsched.errors import InvalidId, InvalidNumber
+from matrixsched.errors import InvalidId, InvalidInstallation, InvalidNumber
 
 NAME_BYTES_MAX = 256
 SHARDS_DEFAULT = 64
@@ -40,7 +40,7 @@ def check_name(what: str, name: object) -> str:
 def check_installation(name: str) -> str:
     """The name itself if it can be part of a schema or table name."""
     if not _INSTALLATION.fullmatch(name):
-        raise InvalidId("installation", "must be a-z, 0-9 and _, begin with a letter and have at most 40 characters")
+        raise InvalidInstallation(name)
     return name
 
 

@@ -43,7 +43,7 @@ def encode_terms(terms: Terms) -> str:
 
 def decode_terms(text: str) -> Terms:
     """The terms; never an error, for one action that cannot be read must not stand in the way of its neighbours."""
-    found = _TRACE.search(text)
+    found = _TRACE.search(text) if '"trace"' in text else None  # most have none, and this is read for every claim
     if found is None:
         return _read_once(text)
     # No two traces are alike: remembered with them, these texts would push out all others.

@@ -53,7 +53,9 @@ def is_in_memory(url: str) -> bool:
 
 
 def _sqlite_path(url: str) -> str | None:
-    rest = url.partition("://")[2].partition("?")[0]
+    rest, _, options = url.partition("://")[2].partition("?")
+    if options:
+        raise BadDatabaseUrl("sqlite takes no options: remove the question mark and what follows it")
     if rest in ("", "/", "/:memory:"):
         return None
     if not rest.startswith("/"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -81,19 +81,18 @@ def _faults(policy: WorkerPolicy) -> list[str]:
         (
             policy.heartbeat * 3 <= policy.shard_lease,
             f"heartbeat ({policy.heartbeat / second:g} s) must be at most a third of "
-            f"shard_lease ({policy.shard_lease / second:g} s)",
+            f"shard_lease ({policy.shard_lease / second:g} s): lower heartbeat or raise shard_lease",
         ),
         (
             policy.lease_margin * 3 < policy.attempt_lease,
             f"lease_margin ({policy.lease_margin / second:g} s) must be less than a third of "
-            f"attempt_lease ({policy.attempt_lease / second:g} s)",
+            f"attempt_lease ({policy.attempt_lease / second:g} s): lower lease_margin or raise attempt_lease",
         ),
         (
             policy.hold_max < policy.shard_lease / 2,
             f"hold_max ({policy.hold_max / second:g} s) must be less than half of "
-            f"shard_lease ({policy.shard_lease / second:g} s)",
+            f"shard_lease ({policy.shard_lease / second:g} s): lower hold_max or raise shard_lease",
         ),
-        (policy.rest_max > timedelta(0), "rest_max must be more than zero"),
         (0 < policy.leaked_max <= 1, f"leaked_max is {policy.leaked_max}: choose a share between 0 and 1"),
         (
             policy.attempt_lease <= ATTEMPT_LEASE_MAX,
@@ -110,7 +109,21 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             "a call that is sent again within that time must be known",
         ),
         (policy.history_max >= 1, f"history_max is {policy.history_max}: choose 1 or more"),
-        (policy.tidy_every > timedelta(0), "tidy_every must be more than zero"),
         (1 <= policy.tidy_batch <= 10_000, f"tidy_batch is {policy.tidy_batch}: choose 1 to 10000"),
     ]
-    return [fault for holds, fault in checks if not holds]
+    return [fault for holds, fault in checks if not holds] + list(_absurd_durations(policy))
+
+
+_DAY = timedelta(days=1)
+_MAY_BE_ZERO = ("lease_margin", "timeout_grace", "stop_grace")
+_SHORT = ("shard_lease", "heartbeat", "attempt_lease", "hold_max", "rest_max", "farewell", "tidy_every", *_MAY_BE_ZERO)
+
+
+def _absurd_durations(policy: WorkerPolicy) -> Iterator[str]:
+    """What a slip of units or of the finger makes of a duration."""
+    for name in _SHORT:
+        duration: timedelta = getattr(policy, name)
+        if not duration and name not in _MAY_BE_ZERO:
+            yield f"{name} is zero: choose more"
+        elif not timedelta(0) <= duration <= _DAY:
+            yield f"{name} is {duration.total_seconds():g} s: choose at most a day, and not less than nothing"

@@ -1,12 +1,15 @@
 -- What keeps the tables small: retention per outcome, expiry of rows that nobody runs, and one worker at a time to do it.
 -- Only adds: workers that know schema 1 alone go on beside newer ones.
+-- While an index is built, nothing is written to its table. Where tables are so large that this takes more than a moment,
+-- build both beforehand under their names with CREATE INDEX CONCURRENTLY: then they are found.
 
 -- Pruning reads what ended in one state, oldest first. The index by finished_at alone serves libraries of schema 1.
-create index scheduled_actions_pruned on matrixsched.scheduled_actions (state, finished_at) where finished_at is not null;
+create index if not exists scheduled_actions_pruned
+    on matrixsched.scheduled_actions (state, finished_at) where finished_at is not null;
 
 -- Rows that wait, perhaps for a worker that never comes, and are too late by now. Those without an end cost nothing.
-create index processing_queue_expires on matrixsched.processing_queue (expires_at)
-    where expires_at is not null and claimed_by is null;
+create index if not exists processing_queue_expires
+    on matrixsched.processing_queue (expires_at) where expires_at is not null and claimed_by is null;
 
 create table matrixsched.chores (
     name        text        collate "C" primary key,

@@ -3,11 +3,11 @@
 -- Differs from postgresql/0002_hygiene.sql: SQLite has no vacuum to tune; pages that come free are used again.
 
 -- Pruning reads what ended in one state, oldest first. The index by finished_at alone serves libraries of schema 1.
-create index matrixsched_scheduled_actions_pruned
+create index if not exists matrixsched_scheduled_actions_pruned
     on matrixsched_scheduled_actions (state, finished_at) where finished_at is not null;
 
 -- Rows that wait, perhaps for a worker that never comes, and are too late by now. Those without an end cost nothing.
-create index matrixsched_processing_queue_expires
+create index if not exists matrixsched_processing_queue_expires
     on matrixsched_processing_queue (expires_at) where expires_at is not null and claimed_by is null;
 
 create table matrixsched_chores (

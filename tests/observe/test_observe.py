@@ -148,6 +148,7 @@ async def test_log_lines_hold_neither_payloads_nor_what_handlers_say(app: App, l
     [
         ("ValueError: secret [in f (tasks.py:3)]", "ValueError in f (tasks.py:3)"),
         ("ValueError: secret [in [brackets]] [in f (tasks.py:3)]", "ValueError in f (tasks.py:3)"),
+        ("the handler left a cancel scope or a task group open",) * 2,
         ("ValueError: a very long secret that was cut off…", "ValueError"),
         ("", ""),
     ],

@@ -316,6 +316,6 @@ def test_a_worker_does_not_wait_for_a_schema(tmp_path: Path) -> None:
     with scene(url, tmp_path) as stage:
         for options in ([], ["--processes", "2"]):
             worker = stage.start_worker(*options)
-            assert worker.exit_code() == 3
+            assert worker.exit_code() == 2
             assert "Run `matrixsched init` (or await app.init()) once." in worker.said()
             assert "starting another" not in worker.said()

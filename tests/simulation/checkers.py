@@ -134,17 +134,25 @@ def extended_only_if_held(commit: Commit) -> Objections:
 
 
 def expired_when_late(commit: Commit) -> Objections:
-    """Without an attempt an action expires only after its expiry, and not while it is claimed."""
-    if commit.transition.name != "expire_waiting":
-        return
-    claimed = {(row.id, row.guid) for row in commit.before.queue if row.claimed_by is not None}
-    for action in commit.after.actions.values():
-        if action.state != "expired" or commit.before.actions[action.id].state == "expired":
-            continue
+    """Without an attempt an action expires only after its expiry."""
+    for action in _expired_by(commit):
         if action.expires_at is None or action.expires_at > commit.now:
-            yield f"{action.id} at {action.guid} expired, but it has time"
+            yield f"{action.id} at {action.guid} still has time"
+
+
+def expired_unclaimed(commit: Commit) -> Objections:
+    """An action does not expire behind the back of an attempt at it."""
+    claimed = {(row.id, row.guid) for row in commit.before.queue if row.claimed_by is not None}
+    for action in _expired_by(commit):
         if (action.id, action.guid) in claimed:
-            yield f"{action.id} at {action.guid} expired while it was claimed"
+            yield f"{action.id} at {action.guid} was claimed"
+
+
+def _expired_by(commit: Commit) -> list[ActionRow]:
+    if commit.transition.name != "expire_waiting":
+        return []
+    before = {action.id for action in commit.before.actions.values() if action.state == "expired"}
+    return [one for one in commit.after.actions.values() if one.state == "expired" and one.id not in before]
 
 
 def _rows_of(snapshot: Snapshot, attempt: Attempt) -> list[QueueRow]:
@@ -167,6 +175,7 @@ AT_EVERY_COMMIT: tuple[Callable[[Commit], Objections], ...] = (
     written_by_its_holder,
     extended_only_if_held,
     expired_when_late,
+    expired_unclaimed,
 )
 
 
@@ -222,8 +231,15 @@ def _is_allowed_failed(world: World, action: ActionRow, records: list[RecordNote
 def _is_allowed_quarantined(world: World, action: ActionRow, records: list[RecordNote]) -> str | None:
     policy = _policy(world, action)
     claims = world.history.claims_of.get(UUID(action.guid), [])
-    interrupted = sum(claimed.settled_as is None for claimed in claims)
+    interrupted = sum(_is_interrupted(claimed) for claimed in claims)
     return None if policy is None or interrupted > policy.max_interruptions else f"interrupted {interrupted} times"
+
+
+def _is_interrupted(claimed: ClaimNote) -> bool:
+    """Whether nothing was heard of it before it was claimed again; a worker that stood still may wake up later."""
+    if claimed.settled_at is None:
+        return True
+    return claimed.next_at is not None and claimed.next_at < claimed.settled_at
 
 
 def _is_allowed_cancelled(world: World, action: ActionRow, records: list[RecordNote]) -> str | None:

@@ -229,14 +229,19 @@ PLANTED = (
         ("nothing_vanishes",),
     ),
     Planted(
+        "moving a new version drops the attempt at the old one",
+        sql("move.drop", "and claimed_by is null"),
+        ("overlapping",),
+    ),
+    Planted(
         "sweeping takes what is overdue",
         sql("sweep_dead.look", "and a.state = 'live')", "and a.state = 'live' and p.scheduled_at > :now)"),
         ("one_live_row", "lost"),
     ),
     Planted(
         "an attempt under way expires",
-        sql("expire_waiting.look", "and p.claimed_by is null"),
-        ("expired_when_late",),
+        sql("expire_waiting.look", "p.expires_at <= :now and p.claimed_by is null", "p.expires_at <= :now + 60000000"),
+        ("expired_unclaimed",),
     ),
     Planted(
         "what still has time expires",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
+from uuid import UUID
 
 import anyio
 import psycopg
@@ -16,14 +18,19 @@ from sqlalchemy.exc import IntegrityError
 from matrixsched import App
 from matrixsched.clock import ManualClock
 from matrixsched.errors import InvalidNumber, SchemaMismatch, SchemaMissing
+from matrixsched.store import migrations
+from matrixsched.store.chores import TIDY
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations
 from matrixsched.store.opening import open_store
+from matrixsched.store.postgresql import store as postgresql_store
+from matrixsched.store.sqlite import database as sqlite_database
 from matrixsched.store.store import Store
 
 pytestmark = pytest.mark.anyio
 
 ALL_MIGRATIONS = ["0001_initial", "0002_hygiene"]
 DIALECTS = ("postgresql", "sqlite")
+DAY = timedelta(days=1)
 
 
 @pytest.fixture
@@ -131,6 +138,43 @@ async def test_a_schema_out_of_range_is_refused_with_a_remedy(
     assert "Run `matrixsched upgrade`" in str(refused.value)
     with pytest.raises(SchemaMismatch):
         app.sync.schedule("anything", id="a")
+
+
+async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds(
+    database_url: str, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as earlier:
+        for module in (postgresql_store, sqlite_database):
+            earlier.setattr(module, "load_migrations", lambda *of: load_migrations(*of)[:1])
+        earlier.setattr(postgresql_store, "LIBRARY_SCHEMA_VERSION", 1)
+        earlier.setattr(migrations, "OLDEST_SCHEMA_SUPPORTED", 1)
+        old = App(database_url, clock=clock)
+        assert await old.init(shards=4) == ALL_MIGRATIONS[:1]
+        async with old:
+            await old.schedule("anything", id="a")
+    app = App(database_url, clock=clock)
+    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 2 or newer"):
+        await app.open()
+    assert await app.init() == ALL_MIGRATIONS[1:]
+    async with app:
+        assert (await app.get("a")).meta.id == "a"
+        assert sum((await app.prune()).values()) == 0
+        assert await app.store.run(app.store.transitions.take_chore(TIDY, UUID(int=1), lease=DAY, every=DAY))
+
+
+def test_every_table_that_changes_says_when_it_is_vacuumed(postgres_dsn: str):
+    anyio.run(columns, postgres_dsn)
+    with psycopg.connect(postgres_dsn) as connection:
+        rows = connection.execute(
+            "select relname, array_to_string(reloptions, ' ') from pg_class "
+            "where relnamespace = 'matrixsched'::regnamespace and relkind = 'r'"
+        ).fetchall()
+    options = {name: told or "" for name, told in rows}
+    assert {name for name, told in options.items() if "autovacuum_vacuum" not in told} == {"installation", "migrations"}
+    assert {name for name, told in options.items() if "fillfactor" in told} == {
+        *("scheduled_actions", "processing_queue"),
+        *("shard_locks", "chores"),
+    }
 
 
 async def test_a_schema_without_an_installation_is_refused_with_a_remedy(database_url: str, anyio_backend):

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connections
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 ASYNC_KINDS = {
     "sqlalchemy aiosqlite": "sqlite",
@@ -35,6 +35,7 @@ SYNC_KINDS = {
     "sqlalchemy psycopg": "postgresql",
     "session pysqlite": "sqlite",
     "session psycopg": "postgresql",
+    "scoped pysqlite": "sqlite",
     "sqlite3": "sqlite",
     "psycopg": "postgresql",
     "django sqlite": "sqlite",
@@ -107,11 +108,18 @@ def in_statements(connection: Any, execute: Callable[[str], Awaitable[object]]) 
 @contextmanager
 def sync_caller(kind: str, url: str) -> Iterator[SyncCaller]:
     library, _, driver = kind.partition(" ")
-    if library in ("sqlalchemy", "session"):
+    if library in ("sqlalchemy", "session", "scoped"):
         engine = create_engine(with_driver(url, driver))
-        with engine.connect() if library == "sqlalchemy" else Session(engine) as one:
+        one: Any = {
+            "sqlalchemy": engine.connect,
+            "session": lambda: Session(engine),
+            "scoped": lambda: scoped_session(sessionmaker(engine)),
+        }[library]()
+        try:
             yield SyncCaller(one, lambda sql: one.execute(text(sql)), lambda: None, one.commit, one.rollback)
-        engine.dispose()
+        finally:
+            one.close()
+            engine.dispose()
     elif library == "django":
         connection = django_connection(url)
         try:

@@ -9,7 +9,6 @@ import pytest
 from matrixsched import App, Cancel, Context, Done, Outcome, Retry, RetryAt, State, every
 from matrixsched.clock import SeededChance
 from matrixsched.events import AttemptEnded, ShardSynced
-from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -565,26 +564,3 @@ async def test_events_tell_what_happened_to_each_attempt(app, clock):
     await Worker(app).run_due()
     (event,) = ended
     assert (event.id, event.outcome, event.late) == ("w", Outcome.SUCCEEDED, SECOND)
-
-
-async def test_finished_actions_requests_and_dead_rows_are_tidied_away(app, clock):
-    @app.action("work")
-    async def work() -> None: ...
-
-    await app.schedule(work, id="done")
-    await app.schedule(work, id="far", delay=timedelta(days=300))
-    worker = Worker(app)
-    await worker.run_due()
-    for _ in range(20):
-        await app.reschedule("far", delay=timedelta(days=300))
-        await worker.run_due()
-    shard = (await app.get("far")).meta.shard
-    assert (await app.shards())[shard].processing >= 21
-    clock.advance(timedelta(days=8))
-    await worker.tidying.step()
-    assert [action.id for action in await app.list()] == ["far"]
-    assert sum(shard.processing for shard in await app.shards()) == 1
-    requests = await app.store.run(
-        Transition("left", app.store.transitions.prune_requests(keep=timedelta(0), limit=10).begin)
-    )
-    assert requests == 0

@@ -1,6 +1,6 @@
 """Transitions inside a transaction that belongs to the caller, on the connection that the caller has already.
 
-    sqlalchemy   Connection and Session, AsyncConnection and AsyncSession, whatever their driver
+    sqlalchemy   Connection and Session (scoped, too), AsyncConnection and AsyncSession, whatever their driver
     django       django.db.connection, with psycopg 3 or sqlite3 below it
     psycopg      Connection and AsyncConnection of psycopg 3
     sqlite       sqlite3.Connection and aiosqlite.Connection
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 
 T = TypeVar("T")
 
@@ -40,7 +40,9 @@ AsyncCaller: TypeAlias = (
     "AsyncConnection | AsyncSession | psycopg.AsyncConnection[Any] | asyncpg.Connection | PoolConnectionProxy"
     " | aiosqlite.Connection"
 )
-SyncCaller: TypeAlias = "Connection | Session | BaseDatabaseWrapper | psycopg.Connection[Any] | sqlite3.Connection"
+SyncCaller: TypeAlias = (
+    "Connection | Session | scoped_session[Any] | BaseDatabaseWrapper | psycopg.Connection[Any] | sqlite3.Connection"
+)
 
 _ASYNC = {"sqlalchemy": "sqlalchemy", "psycopg": "psycopg", "asyncpg": "asyncpg", "aiosqlite": "sqlite"}
 _SYNC = {"sqlalchemy": "sqlalchemy", "psycopg": "psycopg", "django": "django", "sqlite3": "sqlite"}

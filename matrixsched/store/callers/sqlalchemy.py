@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 
 from matrixsched.store.callers.checks import check_dialect
 from matrixsched.store.statements import Dialect
@@ -22,15 +22,15 @@ def is_async(caller: object) -> bool:
 
 
 def is_sync(caller: object) -> bool:
-    return isinstance(caller, Connection | Session)
+    return isinstance(caller, Connection | Session | scoped_session)
 
 
 async def run_in(caller: AsyncConnection | AsyncSession, dialect: Dialect, transition: Transition[T]) -> T:
     return await caller.run_sync(lambda inner: run_in_sync(inner, dialect, transition))
 
 
-def run_in_sync(caller: Connection | Session, dialect: Dialect, transition: Transition[T]) -> T:
-    connection = caller.connection() if isinstance(caller, Session) else caller
+def run_in_sync(caller: Connection | Session | scoped_session[Any], dialect: Dialect, transition: Transition[T]) -> T:
+    connection = caller if isinstance(caller, Connection) else caller.connection()
     check_dialect(connection.dialect.name, dialect)
     return transition.converse(lambda ask: _execute(connection, ask))
 

@@ -298,11 +298,10 @@ class SqliteTransitions(SqliteHygiene):
         lease_end = now + span(attempt_lease)
         taken = [(shard, *row_key(row), row["created_at"]) for row in rows]
         yield self._each("move.remove", (*KEY, "created_at"), taken)
-        moved = [
-            _moved(row, shard, guid, lease_end if row["action_guid"] in claimed else None, now)
-            for row in rows
-            if row["verdict"] != "dead"
-        ]
+        live = [row for row in rows if row["verdict"] != "dead"]
+        if changed := [(shard, *row_key(row)) for row in live if row["revision"] > 1]:
+            yield self._each("move.drop", KEY, changed)
+        moved = [_moved(row, shard, guid, lease_end if row["action_guid"] in claimed else None, now) for row in live]
         if moved:
             yield self._each("move.insert", _MOVED, moved)
         return Claimed(len(rows), [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first])

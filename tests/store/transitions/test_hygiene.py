@@ -145,12 +145,13 @@ async def sweep(scene: Scene, position: SweepPosition = BEGINNING, *, limit: int
 
 async def test_dead_rows_far_in_the_future_are_swept(scene: Scene):
     await scene.put_in_processing("replaced", "moved", "cancelled", "live", delay=100 * DAY)
-    await scene.put_in_processing("replaced", delay=200 * DAY)
+    await scene.schedule("replaced", delay=200 * DAY)
     await scene.reschedule("moved", delay=200 * DAY)
     await scene.cancel("cancelled")
     swept = await sweep(scene)
     assert (swept.gone, swept.position) == (3, BEGINNING)
-    assert await scene.waiting("processing_queue") == {"replaced", "live"}
+    assert await scene.waiting("processing_queue") == {"live"}
+    assert await scene.waiting("incoming_queue") == {"replaced", "moved"}
     assert (await sweep(scene)).gone == 0
 
 

@@ -198,3 +198,38 @@ async def test_an_incoming_row_that_was_moved_before_is_dropped(scene: Scene):
     assert (moved.seen, moved.attempts) == (1, [])
     assert await scene.table("incoming_queue") == []
     assert await scene.row() == before
+
+
+async def test_versions_that_wait_go_when_a_newer_one_is_moved(scene: Scene):
+    await scene.put_in_processing("a", "b", delay=HOUR)
+    for _ in range(3):
+        await scene.reschedule("a", delay=2 * HOUR)
+        written = await scene.schedule("a", delay=HOUR)
+        hold = await scene.hold()
+        await scene.move(hold)
+        await scene.release(hold)
+    rows = await scene.table("processing_queue")
+    assert sorted(row["action_id"] for row in rows) == ["a", "b"]
+    assert (await scene.row("a"))["action_guid"] == written.guid
+
+
+async def test_an_attempt_at_an_older_version_stays_when_a_newer_one_is_moved(scene: Scene):
+    old = await scene.start()
+    new = await scene.schedule(delay=HOUR)
+    await scene.sync()
+    assert {row["action_guid"] for row in await scene.table("processing_queue")} == {old.claim.guid, new.guid}
+    assert await scene.finish(old) is Answer.SUPERSEDED
+
+
+async def test_a_version_that_was_overtaken_drops_nothing(scene: Scene):
+    await scene.put_in_processing("a", delay=HOUR)
+    new = await scene.reschedule("a", delay=2 * HOUR)
+    await scene.sql(
+        "insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane) "
+        "select shard_id, added_at, action_id, :guid, scheduled_at, lane from matrixsched.processing_queue",
+        guid=scene.guid(),
+    )
+    assert new is not None
+    hold = await scene.hold()
+    assert (await scene.move(hold)).seen == 2
+    assert (await scene.row("a"))["action_guid"] == new.guid

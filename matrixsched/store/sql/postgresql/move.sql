@@ -1,6 +1,7 @@
 -- move (postgresql). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands
 -- for it. Rows that are due in the ungated lane and may run here are claimed in passing, at most :claim_limit of them, as
--- `claim` would. Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
+-- `claim` would. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
+-- Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
 with fence as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
@@ -43,7 +44,7 @@ running as materialized ( -- those of them whose rows nobody writes now; locked,
 ),
 judged as materialized (
     select t.shard_id, t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at, t.expires_at, a.version,
-           a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at, a.tick_failures,
+           a.revision, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at, a.tick_failures,
            r.scheduled_at as blocked_until,
            case when a.action_guid is null then 'dead'
                 when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
@@ -63,6 +64,18 @@ ranked as materialized (
                 as claimed
       from judged j
      where j.verdict <> 'dead'
+),
+outdated as materialized ( -- another guid than the live one, in one snapshot with it; a new action has none
+    select p.ctid
+      from (select * from ranked where revision > 1) r
+     cross join lateral (select p.ctid
+                           from matrixsched.processing_queue p
+                          where p.shard_id = r.shard_id and p.action_id = r.action_id
+                            and p.action_guid <> r.action_guid and p.claimed_by is null
+                            for update of p skip locked) p
+),
+dropped as ( -- by place; a row that changed since the snapshot is left to the sweep
+    delete from matrixsched.processing_queue where ctid = any (array(select ctid from outdated))
 ),
 moved as (
     insert into matrixsched.processing_queue

@@ -1,6 +1,7 @@
 -- move (sqlite). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands for
 -- it. Rows that are due in the ungated lane and may run here are claimed in passing, as `claim` would: the caller
--- chooses at most its limit of those that `judge` calls claimable. Writes only for the holder of the shard (fence).
+-- chooses at most its limit of those that `judge` calls claimable. Earlier versions of its action that wait in processing
+-- go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
 -- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
 -- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
 
@@ -27,7 +28,7 @@ with taken as materialized (
      limit :move_limit
 )
 select t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at as due_at, t.expires_at, t.blocked_until,
-       1 as attempt, 0 as interrupted, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick,
+       1 as attempt, 0 as interrupted, a.version, a.revision, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick,
        a.tick_at, a.tick_failures,
        case when a.action_guid is null or t.present then 'dead'
             when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
@@ -41,6 +42,10 @@ select t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at as due_a
 -- name: remove
 delete from matrixsched_incoming_queue
  where shard_id = :shard_id and created_at = :created_at and action_id = :action_id and action_guid = :action_guid;
+
+-- name: drop
+delete from matrixsched_processing_queue
+ where shard_id = :shard_id and action_id = :action_id and action_guid <> :action_guid and claimed_by is null;
 
 -- name: insert
 insert into matrixsched_processing_queue

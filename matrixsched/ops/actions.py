@@ -1,0 +1,201 @@
+"""What the commands about actions show."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from matrixsched.app import App
+from matrixsched.ops.bulk import FINISHED_BADLY
+from matrixsched.ops.render import Facts, age
+from matrixsched.rules.action import Action, Outcome, PastAttempt, State
+from matrixsched.rules.durations import duration_text
+from matrixsched.rules.exclusions import Daily, Exclusion, Period
+from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
+
+Sections = Mapping[str, Facts | Sequence[Facts]]
+
+
+def row(action: Action, *, with_payload: bool = False) -> Facts:
+    """An action in a list."""
+    status = action.status
+    facts: dict[str, object] = {
+        "id": action.id,
+        "handler": action.spec.handler,
+        "state": status.state.value,
+        "running": status.running,
+        "scheduled_at": status.scheduled_at,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "interrupted": status.interrupted,
+        "last_outcome": _value(status.last_outcome),
+    }
+    return facts | ({"payload": payload_text(action)} if with_payload else {})
+
+
+def payload_text(action: Action) -> str:
+    return action.spec.payload.decode("utf-8", "replace")
+
+
+def _value(outcome: Outcome | None) -> str | None:
+    return None if outcome is None else outcome.value
+
+
+async def shown(app: App, action_id: str, *, runs: int, with_payload: bool) -> Sections:
+    """All there is to know about an action."""
+    async with app:
+        action = await app.get(action_id)
+        return {
+            "meta": _meta(action),
+            "spec": _spec(action, with_payload=with_payload),
+            "status": _status(action, await app.store.run(app.store.transitions.now())),
+            "next_runs": run_rows(await app.next_runs(action_id, runs) if runs else [], action.spec.terms.repeat),
+            "history": _history(action, await app.history(action_id)),
+        }
+
+
+async def next_runs(app: App, action_id: str, count: int) -> list[Facts]:
+    async with app:
+        action = await app.get(action_id)
+        return run_rows(await app.next_runs(action_id, count), action.spec.terms.repeat)
+
+
+def run_rows(runs: Sequence[datetime], repeat: Repeat | None) -> list[Facts]:
+    """Runs to come, in UTC and as the clocks show them that the rule goes by."""
+    zone = ZoneInfo("UTC" if repeat is None else repeat.zone)
+    return [{"run": number, "at": at, "local": at.astimezone(zone)} for number, at in enumerate(runs, start=1)]
+
+
+def _meta(action: Action) -> Facts:
+    meta = action.meta
+    return {
+        "id": meta.id,
+        "guid": str(meta.guid),
+        "version": str(meta.version),
+        "revision": meta.revision,
+        "shard": meta.shard,
+        "created_at": meta.created_at,
+        "updated_at": meta.updated_at,
+    }
+
+
+def _spec(action: Action, *, with_payload: bool) -> Facts:
+    spec, terms = action.spec, action.spec.terms
+    facts: dict[str, object] = {
+        "handler": spec.handler,
+        "payload_bytes": len(spec.payload),
+        "priority": spec.priority,
+        "repeat": None if terms.repeat is None else _repeat(terms.repeat),
+        "retry": None if terms.retry is None else f"up to {terms.retry.max_attempts} attempts",
+        "timeout_s": terms.timeout,
+        "start_within_s": terms.start_within,
+        "expires_at": spec.expires_at,
+        "unreadable": terms.unreadable,
+    }
+    return facts | ({"payload": payload_text(action)} if with_payload else {})
+
+
+def _repeat(repeat: Repeat) -> str:
+    """The rule as it would be typed."""
+    match repeat:
+        case Cron():
+            rule = f"--cron {shlex.quote(repeat.expression)} --zone {repeat.zone} --skipped {repeat.skipped}"
+            rule += f" --repeated {repeat.repeated}"
+        case Every():
+            rule = f"--every {duration_text(repeat.interval)}" + (" after the end of a run" if repeat.after_end else "")
+    misfire = f"catch-up:{repeat.misfire.limit}" if isinstance(repeat.misfire, CatchUp) else repeat.misfire
+    jitter = f" --jitter {duration_text(repeat.jitter)}" if repeat.jitter else ""
+    exclude = "".join(f" --exclude {_exclusion(one)}" for one in repeat.exclude)
+    return f"{rule} --misfire {misfire}{jitter}{exclude}"
+
+
+def _exclusion(exclusion: Exclusion) -> str:
+    match exclusion:
+        case Daily(start, end):
+            return f"{start.isoformat()}-{end.isoformat()}"
+        case Period(start, end):
+            return f"{start.isoformat()}/{end.isoformat()}"
+    return exclusion.isoformat()
+
+
+def _status(action: Action, now: datetime) -> Facts:
+    status = action.status
+    return {
+        "state": status.state.value,
+        "standing": _standing(action, now),
+        "running": status.running,
+        "scheduled_at": status.scheduled_at,
+        "tick": status.tick,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "interrupted": status.interrupted,
+        "missed": status.missed,
+        "deferred": status.deferred,
+        "consecutive_failures": status.consecutive_failures,
+        "last_outcome": _value(status.last_outcome),
+        "last_error": status.last_error,
+        "last_started_at": status.last_started_at,
+        "last_ended_at": status.last_ended_at,
+        "finished_at": status.finished_at,
+    }
+
+
+def _standing(action: Action, now: datetime) -> str:
+    """What it waits for, as far as its own row tells."""
+    status, handler = action.status, action.spec.handler
+    if status.state is not State.LIVE:
+        return f"finished {age(now - status.finished_at)} ago" if status.finished_at else "finished"
+    if status.running:
+        return "an attempt is under way"
+    if status.scheduled_at > now:
+        what = "the next try" if status.consecutive_failures else "its time"
+        return f"waits for {what}, in {age(status.scheduled_at - now)}"
+    late = age(now - status.scheduled_at)
+    return f"has been due for {late}: waits for a worker that is free and has the handler {handler!r}"
+
+
+def _history(action: Action, past: Sequence[PastAttempt]) -> list[Facts]:
+    """Attempts that went wrong, newest first, and before them the last one if it went well."""
+    status = action.status
+    rows = [_attempt(one.outcome, one.attempt, one.tick, one.started_at, one.ended_at, one.error) for one in past]
+    if status.last_outcome is Outcome.SUCCEEDED:
+        last = _attempt(status.last_outcome, None, None, status.last_started_at, status.last_ended_at, None)
+        return [last, *rows]
+    return rows
+
+
+def _attempt(
+    outcome: Outcome,
+    attempt: int | None,
+    tick: int | None,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+    error: str | None,
+) -> Facts:
+    return {
+        "outcome": outcome.value,
+        "attempt": attempt,
+        "tick": tick,
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "error": error,
+    }
+
+
+def next_move(sections: Sections, options: str) -> str:
+    """What somebody who has read all this may want to do."""
+    meta, status = sections["meta"], sections["status"]
+    assert isinstance(meta, Mapping)
+    assert isinstance(status, Mapping)
+    quoted = shlex.quote(str(meta["id"]))
+    if status["state"] in [state.value for state in FINISHED_BADLY]:
+        return f"it is finished ({status['state']}). To run it again: `matrixsched actions redrive{options} {quoted}`."
+    if status["state"] != State.LIVE.value:
+        return (
+            f"it is finished ({status['state']}). To run it once more: `matrixsched actions run-now{options} {quoted}`."
+        )
+    if status["running"]:
+        return "an attempt is under way. If it does not end, its time limit ends it; see the worker's log."
+    return f"it {status['standing']}. To run it now: `matrixsched actions run-now{options} {quoted}`."

@@ -1,0 +1,10 @@
+"""The commands, by subject. Each module registers its own; what they do is in the modules above this folder.
+
+toolkit     what all share: settings as options, confirmation, progress
+installing  init, upgrade, check, settings
+working     worker, demo
+scheduling  schedule
+acting      actions list | show | cancel | run-now | redrive | next
+sharding    shards list | release
+pruning     prune
+"""

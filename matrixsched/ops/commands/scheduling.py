@@ -1,0 +1,153 @@
+"""`matrixsched schedule`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from matrixsched.app import App
+from matrixsched.calls import Call, Exists, Scheduled
+from matrixsched.errors import ActionExists, WrongUse
+from matrixsched.ops.commands.repeating import (
+    CronOption,
+    EveryOption,
+    ExcludeOption,
+    JitterOption,
+    MisfireOption,
+    RepeatedOption,
+    SkippedOption,
+    ZoneOption,
+    read_repeat,
+)
+from matrixsched.ops.commands.toolkit import AsJson, Given, end_unconfirmed, is_confirmed, run, taking
+from matrixsched.ops.reading import read_payload, read_time
+from matrixsched.ops.render import Facts, say, show_facts
+from matrixsched.ops.settings import OF_THE_DATABASE
+from matrixsched.payloads import encode_unregistered
+from matrixsched.rules.durations import parse_duration
+
+
+def register(cli: typer.Typer) -> None:
+    cli.command()(schedule)
+
+
+def _text(metavar: str, help: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False)
+
+
+@taking(*OF_THE_DATABASE)
+def schedule(
+    given: Given,
+    handler: Annotated[str, typer.Argument(metavar="HANDLER", help="The name of the handler that shall run.")],
+    payload: Annotated[
+        str | None, _text("JSON", "What the handler gets: JSON, - for stdin, @FILE for a file; default: nothing.")
+    ] = None,
+    id: Annotated[str | None, _text("ID", "The action's id; default: one is made.", "--id")] = None,
+    at: Annotated[str | None, _text("TIME", "When it is due, as in 2026-03-29T09:00:00Z; default: now.")] = None,
+    delay: Annotated[str | None, _text("DURATION", "How long from now it is due, as in 5m.")] = None,
+    every: EveryOption = None,
+    cron: CronOption = None,
+    zone: ZoneOption = None,
+    skipped: SkippedOption = None,
+    repeated: RepeatedOption = None,
+    misfire: MisfireOption = None,
+    jitter: JitterOption = None,
+    exclude: ExcludeOption = None,
+    expires_at: Annotated[str | None, _text("TIME", "When the action ends, run or not.")] = None,
+    start_within: Annotated[str | None, _text("DURATION", "How late it may start; later it counts as missed.")] = None,
+    priority: Annotated[int, typer.Option(help="0 comes first.")] = 0,
+    exists: Annotated[
+        Exists | None,
+        _text("WORD", "If there is an action of that id: replace, keep or error; default: replace it with --yes."),
+    ] = None,
+    request_id: Annotated[
+        str | None, _text("TEXT", "A name for this request: however often it is sent, it is done once.")
+    ] = None,
+    target: Annotated[
+        str | None, _text("MODULE:APP", "The App of the handler: the payload is checked, its database taken.", "--app")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace an action that exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write an action: now, at a time or after a delay, once or repeatedly."""
+    app = _app(given, target)
+    call = Call(
+        handler=handler,
+        payload=_payload(app, handler, payload, is_checked=target is not None),
+        id=id,
+        at=None if at is None else read_time("--at", at),
+        delay=_duration("--delay", delay),
+        repeat=read_repeat(every, cron, zone, skipped, repeated, misfire, jitter, exclude),
+        start_within=_duration("--start-within", start_within),
+        expires_at=None if expires_at is None else read_time("--expires-at", expires_at),
+        priority=priority,
+        request_id=request_id,
+    )
+    try:
+        scheduled = run(_writing(app, call, exists or "error"))
+    except ActionExists as error:
+        if exists is not None:
+            raise
+        if not is_confirmed(f"action {error.action_id!r} exists and will be replaced.", yes=yes):
+            there = Scheduled(error.action_id, error.guid, created=False, changed=False, running=False)
+            show_facts(_facts(there), as_json=as_json)
+            raise end_unconfirmed(given) from None
+        scheduled = run(_writing(app, replace(call, id=error.action_id), "replace", error.guid))
+    show_facts(_facts(scheduled), as_json=as_json)
+    say(_said(scheduled, given.options() if target is None else None))
+
+
+def _app(given: Given, target: str | None) -> App:
+    if target is None:
+        return given.app()
+    if given.flags:
+        raise WrongUse("--app brings its own database and installation: leave out --database and --installation")
+    return given.load_app(target)
+
+
+def _duration(option: str, text: str | None) -> timedelta | None:
+    return None if text is None else parse_duration(text, option)
+
+
+def _payload(app: App, handler: str, text: str | None, *, is_checked: bool) -> object:
+    plain = read_payload(text)
+    if not is_checked:
+        return plain
+    registered = app.handlers.named(handler)
+    return registered.decode(encode_unregistered(handler, plain), registered.version)
+
+
+def _writing(
+    app: App, call: Call, exists: Exists, expected_guid: UUID | None = None
+) -> Callable[[], Awaitable[Scheduled]]:
+    async def write() -> Scheduled:
+        async with app:
+            return await app.scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=None)
+
+    return write
+
+
+def _facts(scheduled: Scheduled) -> Facts:
+    return {
+        "id": scheduled.id,
+        "guid": str(scheduled.guid),
+        "created": scheduled.created,
+        "changed": scheduled.changed,
+        "running": scheduled.running,
+    }
+
+
+def _said(scheduled: Scheduled, options: str | None) -> str:
+    """For people; without `options` no command is known that reaches the same database."""
+    command = f"`matrixsched actions show{options or ''} {shlex.quote(scheduled.id)}`"
+    see = f"See {command}" + (", with the App's --database." if options is None else ".")
+    if not scheduled.changed:
+        return f"nothing was written: the action stands as it was. {see}"
+    running = "; the attempt under way ends first" if scheduled.running else ""
+    return f"{'created' if scheduled.created else 'replaced'}{running}. {see}"

@@ -1,0 +1,49 @@
+"""What people type on the command line, read: instants, payloads, rules of repetition."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from matrixsched.errors import WrongUse
+
+
+def read_time(option: str, text: str) -> datetime:
+    """An instant in ISO 8601; without an offset it could mean any of thirty-eight."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUse(f"{option} is {text!r:.80}, but must be a time such as 2026-03-29T09:00:00Z") from None
+    if moment.tzinfo is None:
+        raise WrongUse(f"{option} is {text!r:.80}, which has no offset from UTC: write {text}Z or {text}+01:00")
+    return moment
+
+
+def read_payload(text: str | None) -> object:
+    """JSON as it was typed, from stdin (-) or from a file (@name); never repeated, for it may hold a secret."""
+    if text is None:
+        return None
+    try:
+        return json.loads(_payload_text(text))
+    except json.JSONDecodeError as error:
+        raise WrongUse(
+            f"--payload is not JSON (line {error.lineno}, column {error.colno}: {error.msg}): quote it for the shell, "
+            "as in --payload '{\"user_id\": 1}', or name a file, as in --payload @payload.json"
+        ) from None
+    except RecursionError:
+        raise WrongUse("--payload is nested too deeply: make it flatter") from None
+
+
+def _payload_text(text: str) -> str:
+    if text == "-":
+        return sys.stdin.read()
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text("utf-8")
+    except OSError as error:
+        raise WrongUse(f"--payload: {text[1:]} cannot be read ({error.strerror}): correct the path") from None
+    except UnicodeDecodeError:
+        raise WrongUse(f"--payload: {text[1:]} is not UTF-8: save it as such") from None

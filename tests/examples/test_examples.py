@@ -1,0 +1,125 @@
+"""Every example runs as it stands, as a process of its own, on both databases, and says what it should."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from support.processes import environment, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+DEADLINE_S = 60
+
+SAID = {
+    "plain_script.py": """\
+Ada: tea (attempt 1)
+Alan: cake (attempt 1)
+ada is done
+alan is done
+grace is cancelled
+""",
+    "sqlalchemy_sync.py": """\
+order 1: placed, one tea
+order 2: placed, one unicorn
+unicorn: out of stock, its order and its action are rolled back
+confirm:1 is live
+there is no action 'confirm:2'
+order 1: confirmed, one tea
+""",
+    "sqlalchemy_async.py": """\
+Ada signed up, 2 mails are scheduled
+to Ada: welcome
+user 1 left, nothing more is asked
+welcome:1 is done
+ask:1 is cancelled
+""",
+    "fastapi_app.py": """\
+201 {'id': 1}
+{'item': 'tea', 'confirmed': True}
+409 {'detail': 'out of stock'}
+['confirm:1']
+""",
+}
+
+
+def variables(database_url: str) -> dict[str, str]:
+    """Warnings are errors for the examples, too."""
+    path = f"{Path(sys.executable).parent}:{environment()['PATH']}"
+    return environment(MATRIXSCHED_DATABASE=database_url, PYTHONWARNINGS="error", PATH=path)
+
+
+def run(*command: str, folder: Path, database_url: str) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=variables(database_url), capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", SAID)
+def test_an_example_says_what_it_should(example: str, database_url: str, tmp_path: Path) -> None:
+    said = run(sys.executable, str(EXAMPLES / example), folder=tmp_path, database_url=database_url)
+    assert said == SAID[example]
+
+
+def test_the_commands_of_the_django_example_work_when_pasted(database_url: str, tmp_path: Path) -> None:
+    project = shutil.copytree(EXAMPLES / "django_project", tmp_path / "django_project")
+    (block,) = re.findall(r"^```sh\n(.*?)^```", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    _, init, migrate, order, worker = [line.partition("#")[0].split() for line in block.strip().splitlines()]
+    run(*init, folder=project, database_url=database_url)
+    run(*migrate, folder=project, database_url=database_url)
+    run(*migrate[:2], "makemigrations", "--check", folder=project, database_url=database_url)
+    assert run(*order, folder=project, database_url=database_url) == (
+        "tea: 201 {'id': 1}\nunicorn: 409 {'error': 'out of stock'}\norders: 1, actions: 1\n"
+    )
+    daemon = subprocess.Popen(
+        worker, cwd=project, env=variables(database_url), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert daemon.stdout is not None
+        said = daemon.stdout.readline()
+    finally:
+        daemon.send_signal(signal.SIGINT)
+        rest, log = daemon.communicate(timeout=DEADLINE_S)
+    assert said + rest == "order 1: confirmed, one tea\n", log
+    assert daemon.returncode == 0, log
+
+
+def test_the_fastapi_example_serves_works_and_stops_in_order(database_url: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "fastapi_app:api", "--port", "0"],
+            cwd=tmp_path,
+            env=variables(database_url),
+            stderr=stderr,
+            stdout=subprocess.DEVNULL,
+        )
+    try:
+        until(lambda: "running on" in log.read_text() or server.poll() is not None, "serving")
+        shop = re.search(r"running on (http://\S+)", log.read_text())
+        assert shop is not None, log.read_text()
+        assert httpx.post(f"{shop[1]}/orders", json={"item": "tea"}).json() == {"id": 1}
+        until(lambda: httpx.get(f"{shop[1]}/orders/1").json()["confirmed"], "confirmed")
+        server.send_signal(signal.SIGTERM)  # uvicorn's to handle, though a worker is inside
+        server.wait(DEADLINE_S)
+    finally:
+        server.kill()
+        server.wait()
+    assert "Application shutdown complete" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def test_every_example_is_listed_and_run() -> None:
+    listed = re.findall(r"^\| \[(\S+)\]\((\S+)\)", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE)
+    files = {path.name for path in EXAMPLES.iterdir() if path.suffix == ".py"}
+    assert {name for name, link in listed if name == link} == files | {"django_project"}
+    assert files == SAID.keys()

@@ -1,0 +1,17 @@
+"""The command line as an operator has it: with nothing set that the test did not set."""
+
+from __future__ import annotations
+
+import pytest
+from support.command import Matrixsched
+
+from matrixsched.config import FILE_VARIABLE, Settings, variable_of
+
+
+@pytest.fixture
+def matrixsched(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Matrixsched:
+    for variable in (*map(variable_of, Settings.model_fields), FILE_VARIABLE):
+        # Set first: what a command sets for its children is then undone as well.
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    return Matrixsched(capsys)
