@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrixsched import App, Outcome, Retry, RetryAt, State, call, every
+from matrixsched import App, Outcome, Retry, RetryAt, State, call, cron, every
 from matrixsched.errors import InvalidDuration, InvalidTime, NeverIdle, StageError
 from matrixsched.testing import stage
 
@@ -55,6 +55,13 @@ async def test_a_repeating_action_runs_at_every_tick(on, program):
     await on.app.schedule("remind", reminder(), id="r", repeat=every(8 * 3600 * SECOND))
     await on.advance(DAY)
     assert seconds([at for _, at in program.said], start) == [0, 28800, 57600, 86400]
+
+
+async def test_a_calendar_keeps_to_the_clock_on_the_wall(program):
+    with stage(program.app, at=datetime(2030, 3, 30, tzinfo=UTC)) as on:
+        await on.app.schedule("remind", reminder(), id="r", repeat=cron("0 9 * * *", zone="Europe/Berlin"))
+        ran = await on.advance(3 * DAY)
+        assert [one.at.hour for one in ran] == [8, 7, 7], "summer time began in the night to the second day"
 
 
 async def test_retries_are_made_after_their_delays(on, program):
