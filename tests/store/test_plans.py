@@ -43,7 +43,7 @@ create function pg_temp.fill(prefix text, count integer, state text, at interval
     insert into matrixsched.scheduled_actions
            (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, state,
             scheduled_at, tick, tick_at, created_at, updated_at, finished_at)
-    select n % 4, prefix || n, md5(prefix || n)::uuid, 1, 1, 'greet', 'null', '{}', '', 0, state,
+    select n % 4, prefix || n, md5(prefix || n)::uuid, 1, 2, 'greet', 'null', '{}', '', 0, state,
            now.now + at + n * interval '1 ms', 0, now.now, now.now, now.now,
            case when state <> 'live' then now.now - n * interval '1 min' end
       from generate_series(0, count - 1) as n, (select timestamptz '2030-01-01 00:00:00+00') as now (now)

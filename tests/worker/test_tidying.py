@@ -18,6 +18,7 @@ from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transition
 from matrixsched.store.values import Change
 from matrixsched.worker import Worker, WorkerPolicy
+from matrixsched.worker.policy import ATTEMPT_LEASE_MAX
 
 pytestmark = pytest.mark.anyio
 
@@ -122,6 +123,22 @@ async def test_what_nobody_can_run_expires_without_a_handler(app: App, clock: Ma
     assert (status.state, status.last_outcome, status.attempts_started) == (State.EXPIRED, Outcome.EXPIRED, 0)
     assert (await app.get("b")).status.state is State.LIVE
     assert [event.expired for event in tidied] == [1]
+
+
+async def test_after_the_clock_was_set_back_a_crash_does_not_hold_an_action_up_for_as_long(
+    app: App, clock: ManualClock, tidied: list[Tidied]
+):
+    await app.schedule("work", id="a")
+    killed = Worker(app)
+    await killed.intake.step()
+    clock.advance(-DAY)
+    worker = Worker(app)
+    await tidy(worker)
+    assert [event.leases for event in tidied] == [1]
+    clock.advance(ATTEMPT_LEASE_MAX)
+    assert await worker.run_due() == 1
+    status = (await app.get("a")).status
+    assert (status.state, status.interrupted) == (State.DONE, 1)
 
 
 # As much as comes in.
