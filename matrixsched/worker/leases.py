@@ -28,6 +28,8 @@ class Held:
     trusted_until: float
     longest: timedelta | None = None
     """Set when the handler is started: the lease is prolonged to at most this long after the claim."""
+    ended: bool = False
+    """Its outcome is with the recorder, who will hear whether it was lost."""
     lost: bool = False
 
 
@@ -82,8 +84,8 @@ class Leases:
                 case Extension.EXTENDED:
                     held.trusted_until = min(asked_at + self._trust_s, self._end(held))
                 case Extension.LOST:
-                    # An attempt that was recorded meanwhile is not in its row any more either, nor in our hands.
-                    if holding.claim in self:
+                    # An attempt that was recorded meanwhile is not in its row any more either.
+                    if holding.claim in self and not held.ended:
                         held.lost = True
                         lost += 1
         if lost:

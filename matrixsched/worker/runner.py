@@ -309,6 +309,7 @@ class Runner:
             return
         self._ended_count += 1
         self._suspects -= is_suspect(attempt.interruptions)
+        held.ended = True
         self._recorder.put(Ended(attempt.claim, verdict))
         if self._events.wants(AttemptEnded):
             run_s = self._clock.monotonic() - started_at

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -13,9 +14,47 @@ import pytest
 
 from matrixsched import App
 from matrixsched.events import ClaimsLost
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
+from matrixsched.worker.leases import Leases
 
 pytestmark = pytest.mark.anyio
+
+
+class ExtendingBetween:
+    """A store in which leases are prolonged when outcomes are committed and nobody has been told so yet."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.leases: Leases | None = None
+        self.rounds = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def run(self, transition: Transition[Any]) -> Any:
+        answer = await self._store.run(transition)
+        if transition.name == "record" and self.leases is not None:
+            self.rounds += 1
+            await self.leases.extend(self._store)
+        return answer
+
+
+async def test_an_attempt_that_was_recorded_meanwhile_is_not_told_to_be_lost(app: App) -> None:
+    app.store = between = ExtendingBetween(app.store)
+
+    @app.action("work")
+    async def work() -> None: ...
+
+    lost: list[ClaimsLost] = []
+    app.events.subscribe(ClaimsLost, lost.append)
+    worker = Worker(app)
+    between.leases = worker.leases
+    await app.schedule(work)
+    await worker.run_due()
+    assert between.rounds == 1
+    assert lost == []
 
 
 async def test_a_handler_whose_attempt_was_taken_over_is_cancelled_and_leaves_its_place(tmp_path: Path) -> None:
