@@ -130,9 +130,10 @@ def cron(
     all ("skip"). Times of day are shifted and run once, unless told otherwise; an expression for every hour keeps its
     pace instead: "skip" and "both".
 
-    Ticks missed while nothing ran: the last one due runs late, once ("once"); what is late is dropped ("skip"); or
-    all are made up for, up to a number (`catch_up(n)`). `jitter`: each tick starts up to that much later, by chance,
-    so that many do not start together. `exclude`: dates, Period(start, end), Daily(start, end) without ticks.
+    When ticks were missed while nothing ran, `misfire` says: one run makes up for all ("once"); what is more than
+    `start_within` late, or a minute, is dropped ("skip"); each is made up for, up to a number (`catch_up(n)`).
+    `jitter`: each tick starts up to that much later, by chance, so that many do not start together. `exclude`: dates,
+    Period(start, end), Daily(start, end) without ticks.
     """
     hourly = _check_expression(expression)
     return Cron(

@@ -73,8 +73,14 @@ def _zone(name: str) -> ZoneInfo:
             return ZoneInfo(name)
         except (KeyError, ValueError, OSError):  # not found, not a name, a folder of zones
             pass
-    known = {zone.lower(): zone for zone in sorted(available_timezones() - _MACHINES_OWN)}
+    known = _known_zones()
     raise UnknownZone(name, [known[close] for close in get_close_matches(name.lower(), known)])
+
+
+@lru_cache(maxsize=1)
+def _known_zones() -> dict[str, str]:
+    """By their names in small letters. Read from the disk, so only for whoever misspelt one."""
+    return {zone.lower(): zone for zone in sorted(available_timezones() - _MACHINES_OWN)}
 
 
 def stretches(zone: str, moment: datetime) -> Iterator[Stretch]:

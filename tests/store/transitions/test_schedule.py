@@ -51,6 +51,26 @@ async def test_a_delay_counts_from_the_databases_time_to_the_microsecond(scene: 
     assert (await scene.action()).status.scheduled_at == scene.now + delay
 
 
+@pytest.mark.parametrize(
+    ("timing", "tick", "due"),
+    [
+        ({"at": HOUR}, HOUR, HOUR),
+        ({"delay": HOUR}, HOUR, HOUR),
+        ({"at": HOUR, "delay": timedelta(days=1)}, HOUR, HOUR + timedelta(days=1)),
+    ],
+    ids=["at", "delay", "at and delay"],
+)
+async def test_a_delay_after_an_instant_moves_the_run_and_leaves_the_tick(scene: Scene, timing, tick, due):
+    timing = timing | ({"at": scene.now + timing["at"]} if "at" in timing else {})
+    first = await scene.schedule(**timing)
+    for replaced in (False, True):
+        if replaced:
+            new = scene.new(**timing)
+            assert await scene.run(scene.do.replace_expected(new, scene.guid(), first.guid, tell=False)) is not None
+        (row,) = await scene.table("scheduled_actions")
+        assert (row["tick_at"], row["scheduled_at"]) == (scene.now + tick, scene.now + due)
+
+
 async def test_replacing_leaves_the_old_row_dead_and_queues_the_new_version(scene: Scene):
     old = await scene.schedule(payload=b"old", delay=HOUR)
     new = await scene.schedule(payload=b"new", handler="other", priority=3, delay=2 * HOUR)
