@@ -41,7 +41,7 @@ async def check(reading: Reading, load: Callable[[], App] | None) -> list[Findin
             findings.append(_fault("app" if load is not None else "database", error))
     if app is not None and load is not None:
         findings.append(Finding("app", True, f"found, with the database {app.store.description}"))
-        findings.append(_handlers(app))
+        findings += _handlers(app)
     if app is not None:
         findings += [finding async for finding in _database(app, knows_handlers=load is not None)]
     return findings
@@ -67,10 +67,13 @@ def _variables() -> Iterator[Finding]:
         yield Finding("settings", False, fault)
 
 
-def _handlers(app: App) -> Finding:
+def _handlers(app: App) -> Iterator[Finding]:
+    for fault in app.handlers.faults():
+        yield Finding("handlers", False, fault)
     if not len(app.handlers):
-        return Finding("handlers", False, 'the App has no handlers: register some with @app.action("name")')
-    return Finding("handlers", True, ", ".join(app.handlers.names))
+        yield Finding("handlers", False, 'the App has no handlers: register some with @app.action("name")')
+    elif not app.handlers.faults():
+        yield Finding("handlers", True, ", ".join(app.handlers.names))
 
 
 async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]:

@@ -77,6 +77,12 @@ def test_all_faults_are_found_at_once(
         ("1 / 0\n", "app", "app", "cannot be imported: ZeroDivisionError"),
         ("app = App('mysql://x')\n", "app", "app", "the scheme 'mysql' is not supported"),
         ("app = App()\n", "app", "app", "no database is named"),
+        (
+            "app = App('sqlite://')\n@app.action('x', version=3)\ndef x(text: str) -> None: ...\n",
+            "app",
+            "handlers",
+            "has no upcaster from version 1",
+        ),
         ("app = App('sqlite:///nowhere.db')\n", "app", "schema", "Run `matrixsched init`"),
         ("app = App('sqlite://')\n", "app", "database", "it is in memory, where no other process sees it"),
         ("app = App('sqlite:///x.db?timeout=5')\n", "app", "app", "sqlite takes no options"),

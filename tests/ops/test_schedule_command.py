@@ -53,7 +53,7 @@ def sqlite_scene(matrixsched: Matrixsched, tmp_path: Path) -> Scene:
 def test_an_action_is_written_with_all_that_was_asked_for(scene: Scene) -> None:
     done = scene.schedule(
         *("remind", "--id", "r 1", "--payload", '{"user": 1}', "--at", LATER, "--priority", "3", "--json"),
-        *("--start-within", "90s", "--expires-at", "2191-01-01T00:00:00Z"),
+        *("--start-within", "90s", "--expires-at", "2191-01-01T00:00:00Z", "--payload-version", "2"),
     )
     assert done.code == 0
     assert list(done.json) == ["id", "guid", "created", "changed", "running"]
@@ -62,7 +62,7 @@ def test_an_action_is_written_with_all_that_was_asked_for(scene: Scene) -> None:
     action = scene.get("r 1")
     assert (action.spec.handler, action.spec.payload, action.spec.priority) == ("remind", b'{"user":1}', 3)
     assert action.status.scheduled_at == datetime(2190, 1, 1, 8, tzinfo=UTC)
-    assert action.spec.terms.start_within == timedelta(seconds=90)
+    assert (action.spec.terms.start_within, action.spec.terms.payload_version) == (timedelta(seconds=90), 2)
     assert action.spec.expires_at == datetime(2191, 1, 1, tzinfo=UTC)
 
 
