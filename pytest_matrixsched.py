@@ -51,5 +51,6 @@ def stage(request: pytest.FixtureRequest, matrixsched_app: App) -> Iterator[Stag
     from matrixsched.testing import stage
 
     marker = request.node.get_closest_marker("matrixsched")
-    with stage(matrixsched_app, **(marker.kwargs if marker else {})) as staged:
+    arguments, options = (marker.args, marker.kwargs) if marker else ((), {})
+    with stage(matrixsched_app, *arguments, **options) as staged:
         yield staged

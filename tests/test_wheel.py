@@ -63,6 +63,12 @@ def test_the_wheel_carries(wheel: Path, name: str) -> None:
     assert name in zipfile.ZipFile(wheel).namelist()
 
 
+def test_the_wheel_tells_pytest_of_its_plugin(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (entries,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+    assert "[pytest11]\npytest_matrixsched = pytest_matrixsched" in archive.read(entries).decode()
+
+
 def test_the_wheel_carries_no_tests_or_tools(wheel: Path) -> None:
     places = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {place for place in places if not place.endswith(".dist-info")} == {"matrixsched", "pytest_matrixsched.py"}

@@ -14,7 +14,7 @@ from typing import Literal
 from cronsim import CronSim, CronSimError
 
 from matrixsched.errors import InvalidCron
-from matrixsched.rules.zones import Change, instant_of, local_of, stretches
+from matrixsched.rules.zones import NEAR, Change, instant_of, local_of, stretches
 
 Skipped = Literal["shift", "skip"]
 Repeated = Literal["once", "both", "skip"]
@@ -38,19 +38,19 @@ def covers_every_hour(expression: str) -> bool:
         next(parsed)
     except StopIteration:
         raise InvalidCron(expression, "never fires: no date fits all of its fields") from None
-    except (CronSimError, AssertionError, ValueError) as error:  # the last two escape from malformed steps and numbers
+    except CronSimError as error:
         raise InvalidCron(expression, _why(fields, error)) from None
     return len(parsed.hours) == 24
 
 
-def _why(fields: list[str], error: Exception) -> str:
-    minute, hour, _, _, weekday = fields
+def _why(fields: list[str], error: CronSimError) -> str:
+    """What is wrong with it: if day and month can be read one without the other, they do not go together."""
+    minute, hour, day, month, weekday = fields
     try:
-        CronSim(" ".join([minute, hour, "*", "*", weekday]), _SOMETIME)
-        CronSim(" ".join([minute, hour, fields[2], "*", weekday]), _SOMETIME)
-        CronSim(" ".join([minute, hour, "*", fields[3], weekday]), _SOMETIME)
-    except (CronSimError, AssertionError, ValueError):
-        return f"cannot be read ({error})" if isinstance(error, CronSimError) else "cannot be read"
+        CronSim(" ".join([minute, hour, day, "*", weekday]), _SOMETIME)
+        CronSim(" ".join([minute, hour, "*", month, weekday]), _SOMETIME)
+    except CronSimError:
+        return f"cannot be read ({error})"
     return "never fires: its months have no such day"
 
 
@@ -58,7 +58,8 @@ def instants(
     expression: str, zone: str, *, skipped: Skipped, repeated: Repeated, after: datetime
 ) -> Iterator[datetime]:
     """The instants after `after` at which clocks in that zone show what the expression names; strictly increasing."""
-    for stretch in stretches(zone, after):
+    ahead = stretches(zone, after)
+    while (stretch := next(ahead, None)) is not None:
         since = max(local_of(after, stretch.offset), local_of(stretch.begins, stretch.offset) - _INSTANT)
         until = local_of(stretch.ends, stretch.offset)
         if (entered := stretch.entered) is not None:
@@ -69,10 +70,15 @@ def instants(
                 since += _INSTANT  # what is named for this very instant is the same tick
         if (left := stretch.left) is not None and left.is_fold and repeated == "skip":
             until = min(until, local_of(left.at, left.after))
+        local = until
         for local in CronSim(expression, since):
             if local >= until:
                 break
             yield instant_of(local, stretch.offset)
+        if local > until + 2 * NEAR:
+            # Nothing is named up to there in any offset, so whatever changes until then does not matter.
+            after = instant_of(local, timedelta(0)) - NEAR
+            ahead = stretches(zone, after)
 
 
 def _names_skipped(expression: str, change: Change) -> bool:

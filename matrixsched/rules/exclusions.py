@@ -8,7 +8,7 @@ from datetime import date, datetime, time, timedelta
 
 from matrixsched.errors import BadInput, InvalidTime
 from matrixsched.rules.times import check_time
-from matrixsched.rules.zones import instant_of, local_of, stretches
+from matrixsched.rules.zones import Stretch, instant_of, local_of, stretches
 
 EXCLUSIONS_MAX = 1000
 _DAY = timedelta(days=1)
@@ -86,16 +86,16 @@ def excluded_until(exclude: tuple[Exclusion, ...], zone: str, moment: datetime) 
     if stretch is None:
         return None
     local = local_of(moment, stretch.offset)
-    for exclusion in exclude:
-        if isinstance(exclusion, Period):
-            if exclusion.start <= moment < exclusion.end:
-                return exclusion.end
-        elif (end := _local_end(exclusion, local)) is not None:
-            return min(instant_of(end, stretch.offset), stretch.ends)
-    return None
+    ends = [end for exclusion in exclude if (end := _end(exclusion, moment, local, stretch)) is not None]
+    return max(ends, default=None)
 
 
-def _local_end(exclusion: date | Daily, local: datetime) -> datetime | None:
-    if isinstance(exclusion, Daily):
-        return exclusion.end_after(local)
-    return datetime.combine(exclusion + _DAY, time()) if local.date() == exclusion else None
+def _end(exclusion: Exclusion, moment: datetime, local: datetime, stretch: Stretch) -> datetime | None:
+    if isinstance(exclusion, Period):
+        return exclusion.end if exclusion.start <= moment < exclusion.end else None
+    end = exclusion.end_after(local) if isinstance(exclusion, Daily) else _end_of_day(exclusion, local)
+    return None if end is None else min(instant_of(end, stretch.offset), stretch.ends)
+
+
+def _end_of_day(day: date, local: datetime) -> datetime | None:
+    return datetime.combine(day + _DAY, time()) if local.date() == day else None

@@ -14,6 +14,7 @@ from matrixsched.rules.times import check_duration, check_time
 
 ERROR_CHARACTERS_MAX = 2000
 UNREADABLE_DELAY = timedelta(seconds=10)
+UNREADABLE_DELAY_MIN = timedelta(seconds=1)
 EXPIRED_UNSTARTED = "expired before it could be started"
 
 
@@ -111,8 +112,7 @@ class Verdict:
 def refusal(attempt: Attempt, policy: Retry, now: datetime, payload_version: int = 1) -> Ending | None:
     """Why this attempt must not call its handler, which takes payloads up to that version; None when it may."""
     if attempt.terms.unreadable is not None:
-        # Most likely this worker is the older one: leave the action to those who can read it.
-        return RetryAt(UNREADABLE_DELAY, attempt.terms.unreadable)
+        return _left_to_newer(attempt, now, attempt.terms.unreadable)
     if attempt.expires_at is not None and now >= attempt.expires_at:
         return Expired()
     if attempt.interruptions > policy.max_interruptions:
@@ -124,12 +124,20 @@ def refusal(attempt: Attempt, policy: Retry, now: datetime, payload_version: int
         return Missed()
     stored_version = attempt.terms.payload_version or 1
     if stored_version > payload_version:
-        # This worker is the older one: as above.
-        return RetryAt(
-            UNREADABLE_DELAY,
-            f"its payload is of version {stored_version}, which a newer worker takes: this one takes {payload_version}",
+        why = (
+            f"its payload is of version {stored_version}, which a newer worker takes: this one takes {payload_version}"
         )
+        return _left_to_newer(attempt, now, why)
     return None
+
+
+def _left_to_newer(attempt: Attempt, now: datetime, why: str) -> RetryAt:
+    """Most likely this worker is the older one: leave the action to those who can read it, while they still may."""
+    limits = [attempt.expires_at] if attempt.expires_at is not None else []
+    if attempt.terms.start_within is not None:
+        limits.append(attempt.tick_at + attempt.terms.start_within)
+    half_way = [max((limit - now) / 2, UNREADABLE_DELAY_MIN) for limit in limits]
+    return RetryAt(min([UNREADABLE_DELAY, *half_way]), why)
 
 
 def _is_too_late(attempt: Attempt, now: datetime) -> bool:

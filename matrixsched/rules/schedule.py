@@ -23,8 +23,8 @@ CATCH_UP_MAX = 1000
 PREVIEW_MAX = 10_000
 MISFIRE_GRACE = timedelta(seconds=60)
 """How late a tick may start under misfire="skip" when the call set no start_within."""
-EXCLUDED_MAX = 4000
-"""After so many exclusions in a row, ten years of days, a rule counts as one that never fires again."""
+EXCLUDED_MAX = 1500
+"""After so many exclusions in a row, four years of days, a rule counts as one that never fires again."""
 _INSTANT = timedelta(microseconds=1)
 
 

@@ -20,8 +20,8 @@ from matrixsched.rules.times import TIME_MAX
 
 NEAR = timedelta(days=2)
 """How far from a stretch a change may lie and still skip or repeat some of its local times: whole days were skipped."""
-_STEP = timedelta(hours=12)
-"""Far shorter than the time between any two changes of a zone since 1970, which is a week."""
+_STEP = timedelta(days=2)
+"""Shorter than the time between any two changes of a zone since 1970: nearly a week."""
 _SECOND = timedelta(seconds=1)
 _MACHINES_OWN = {"localtime", "posixrules"}
 """Found on many machines, and another zone on each."""

@@ -57,7 +57,7 @@ def _read_once(text: str) -> Terms:
         return _decode_terms(json.loads(text))
     except UnknownZone as error:
         return Terms(unreadable=f"its terms cannot be read on this machine: {error}")
-    except (ValueError, TypeError, KeyError, AttributeError, MatrixSchedError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, MatrixSchedError) as error:
         return Terms(unreadable=f"its terms cannot be read by this version ({type(error).__name__})")
 
 

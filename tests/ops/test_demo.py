@@ -1,10 +1,15 @@
-"""What the demo concludes from its notes; the demo itself is for eyes."""
+"""What the demo concludes from its notes, and what it leaves behind; the demo itself is for eyes."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
-from matrixsched.ops.demo import PlainDisplay, Show
+import pytest
+
+from matrixsched.ops import demo
+from matrixsched.ops.cli import main
+from matrixsched.ops.demo import PlainDisplay, Show, run_demo
 from matrixsched.ops.evidence import Account, Evidence, Kind, Note
 
 VICTIM, HEIR = 1, 2
@@ -53,3 +58,28 @@ def test_without_a_terminal_each_turn_of_the_story_is_a_line() -> None:
     show.message = "it ends"
     display.update(show)
     assert lines == ["0 of 1 done: it begins", "0 of 1 done: it ends"]
+
+
+@pytest.mark.slow
+def test_the_numbers_of_both_workers_are_left_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "ONE_OFF", {"quick": 10, "slow": 100, "flaky": 2})
+    monkeypatch.setattr(demo, "SPREAD_S", 2.0)
+    monkeypatch.setattr(demo, "KILL_AFTER_S", 0.3)
+    written = io.BytesIO()
+    facts, is_nothing_lost = run_demo(None, metrics=written)
+    assert is_nothing_lost
+    assert facts["interrupted"]
+    lines = written.getvalue().decode().splitlines()
+    assert any(line.startswith('matrixsched_attempts_total{handler="slow",outcome="succeeded"}') for line in lines)
+    assert "matrixsched_actions_moved_total 117.0" in lines
+    assert "matrixsched_worker_slots 100.0" in lines, "the killed worker still counts as one that lives"
+    assert any(line.startswith("matrixsched_due_actions ") for line in lines)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_demo_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["demo", "--metrics", str(tmp_path / "nowhere" / "metrics.txt")])
+    assert end.value.code == 2
+    assert "No such file or directory" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from matrixsched.rules.outcome import (
     refusal,
 )
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import every
+from matrixsched.rules.schedule import catch_up, cron, every
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -50,6 +50,12 @@ def an_attempt(**facts):
         "interruptions": 0,
     }
     return Attempt(**(defaults | facts))
+
+
+def overdue(late, *, moved=timedelta(0), **repeat):
+    """An attempt at an hourly tick that long ago, due `moved` after it."""
+    hourly = every(timedelta(hours=1), anchor=NOW - late, **repeat)
+    return an_attempt(terms=Terms(repeat=hourly), tick_at=NOW - late, due_at=NOW - late + moved)
 
 
 ONCE = an_attempt()
@@ -99,6 +105,25 @@ def test_a_repetition_ends_with_its_expiry():
     assert judge(attempt, Missed(), TWICE, NOW, 0).state is State.EXPIRED
 
 
+def test_jitter_moves_the_next_start_and_leaves_the_tick():
+    attempt = an_attempt(terms=Terms(repeat=every(timedelta(hours=1), anchor=NOW, jitter=8 * SECOND)))
+    verdict = judge(attempt, Done(), TWICE, NOW, 0.25)
+    assert (verdict.tick_at, verdict.next_at) == (NOW + timedelta(hours=1), NOW + timedelta(hours=1) + 2 * SECOND)
+
+
+def test_a_repetition_whose_next_start_comes_too_late_ends_with_its_expiry():
+    repeat = every(timedelta(hours=1), anchor=NOW, jitter=8 * SECOND)
+    attempt = an_attempt(terms=Terms(repeat=repeat), expires_at=NOW + timedelta(hours=1) + SECOND)
+    assert judge(attempt, Done(), TWICE, NOW, 0).state is State.LIVE
+    assert judge(attempt, Done(), TWICE, NOW, 0.25).state is State.DONE
+
+
+def test_a_rule_without_a_further_tick_is_done():
+    last = datetime(2199, 12, 31, 12, tzinfo=UTC)
+    attempt = an_attempt(terms=Terms(repeat=cron("0 12 * * *")), tick_at=last)
+    assert judge(attempt, Done(), TWICE, last, 0).state is State.DONE
+
+
 @given(st.text(st.characters(codec=None, categories=None), max_size=3 * ERROR_CHARACTERS_MAX))
 def test_any_error_text_becomes_one_that_every_database_stores(text):
     stored = judge(ONCE, Failed(text), TWICE, NOW, 0).error
@@ -118,6 +143,14 @@ def test_any_error_text_becomes_one_that_every_database_stores(text):
         (an_attempt(interruptions=5), Unrunnable),
         (an_attempt(terms=Terms(start_within=SECOND), tick_at=NOW - SECOND), None),
         (an_attempt(terms=Terms(start_within=SECOND), tick_at=NOW - 2 * SECOND), Missed),
+        (overdue(60 * SECOND, misfire="skip"), None),
+        (overdue(61 * SECOND, misfire="skip"), Missed),
+        (overdue(61 * SECOND, misfire="once"), None),
+        (overdue(61 * SECOND, misfire="skip", jitter=80 * SECOND, moved=20 * SECOND), None),
+        (overdue(61 * SECOND, misfire="skip", moved=40 * SECOND), None),  # a retry
+        (overdue(timedelta(hours=2), misfire=catch_up(3)), None),
+        (overdue(timedelta(hours=3), misfire=catch_up(3)), Missed),
+        (overdue(timedelta(hours=3), misfire=catch_up(3), moved=SECOND), None),  # a retry
     ],
 )
 def test_what_is_over_or_dangerous_is_not_started(attempt, refused):
@@ -133,3 +166,21 @@ def test_a_payload_newer_than_the_handler_waits_for_a_newer_worker():
     assert refusal(newer, Retry(), NOW, payload_version=3) is None
     assert isinstance(refusal(newer, Retry(), NOW, payload_version=2), RetryAt)
     assert refusal(ONCE, Retry(), NOW, payload_version=2) is None
+
+
+@pytest.mark.parametrize(
+    ("limited", "delay"),
+    [
+        ({}, 10 * SECOND),
+        ({"expires_at": NOW + 100 * SECOND}, 10 * SECOND),
+        ({"expires_at": NOW + 8 * SECOND}, 4 * SECOND),
+        ({"expires_at": NOW + SECOND}, SECOND),
+        ({"terms": Terms(payload_version=2, start_within=6 * SECOND)}, 3 * SECOND),
+        ({"terms": Terms(payload_version=2, start_within=6 * SECOND), "expires_at": NOW + 4 * SECOND}, 2 * SECOND),
+        ({"terms": Terms(unreadable="newer"), "expires_at": NOW + 4 * SECOND}, 2 * SECOND),
+    ],
+)
+def test_what_is_left_to_newer_workers_leaves_them_the_time_to_run_it(limited, delay):
+    refused = refusal(an_attempt(**{"terms": Terms(payload_version=2), "tick_at": NOW} | limited), Retry(), NOW)
+    assert isinstance(refused, RetryAt)
+    assert refused.when == delay

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from matrixsched import Retry
+from matrixsched import Daily, Exclusion, Period, Repeat, Retry, catch_up, cron, every
 from matrixsched.payloads import VERSION_MAX
 from matrixsched.rules.action import Terms
 from matrixsched.rules.retry import ATTEMPTS_MAX
-from matrixsched.rules.schedule import INTERVAL_MIN, Every, every
+from matrixsched.rules.schedule import CATCH_UP_MAX, INTERVAL_MIN
 from matrixsched.rules.times import DURATION_MAX, TIME_MAX, TIME_MIN, check_time
 from matrixsched.store.codec import NO_TERMS, decode_terms, encode_terms
 from matrixsched.store.sqlite.rows import in_microseconds, moment_of, span
@@ -43,9 +43,30 @@ def retries() -> st.SearchStrategy[Retry]:
     )
 
 
-def repeats() -> st.SearchStrategy[Every]:
-    on_a_grid = st.builds(every, durations(INTERVAL_MIN), anchor=st.none() | moments())
-    return on_a_grid | st.builds(every, durations(INTERVAL_MIN), after_end=st.just(True))
+def exclusions() -> st.SearchStrategy[list[Exclusion]]:
+    periods = st.tuples(moments(), moments()).map(sorted).filter(lambda ends: ends[0] < ends[1])
+    hours = st.lists(st.times(), min_size=2, max_size=2, unique=True)
+    dates = st.dates(TIME_MIN.date(), TIME_MAX.date())
+    return st.lists(dates | periods.map(lambda ends: Period(*ends)) | hours.map(lambda ends: Daily(*ends)), max_size=3)
+
+
+def repeats() -> st.SearchStrategy[Repeat]:
+    any_repeat = {
+        "misfire": st.sampled_from(["once", "skip"]) | st.builds(catch_up, st.integers(1, CATCH_UP_MAX)),
+        "jitter": st.just(timedelta(0)) | durations(),
+        "zone": st.just("UTC") | st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe"]),
+        "exclude": exclusions(),
+    }
+    after_end = any_repeat | {"misfire": st.sampled_from(["once", "skip"]), "after_end": st.just(True)}
+    policies = {
+        "skipped": st.sampled_from([None, "shift", "skip"]),
+        "repeated": st.sampled_from([None, "once", "both", "skip"]),
+    }
+    return st.one_of(
+        st.builds(every, durations(INTERVAL_MIN), anchor=st.none() | moments(), **any_repeat),
+        st.builds(every, durations(INTERVAL_MIN), **after_end),
+        st.builds(cron, st.sampled_from(["0 9 * * *", "*/5 * * * 1-5", " 0  0 L\t* 5#2 "]), **policies, **any_repeat),
+    )
 
 
 def some_terms() -> st.SearchStrategy[Terms]:
@@ -94,6 +115,42 @@ def test_terms_with_a_trace_are_refused_like_those_without():
     unreadable = decode_terms(traced).unreadable
     assert unreadable is not None
     assert "teleport" in unreadable
+
+
+def test_a_repetition_stored_before_there_were_calendars_still_reads():
+    text = '{"repeat":{"every_s":60.0,"anchor":"2030-01-01T00:00:00+00:00","after_end":false}}'
+    terms = Terms(repeat=every(timedelta(minutes=1), anchor=datetime(2030, 1, 1, tzinfo=UTC)))
+    assert decode_terms(text) == terms
+    assert encode_terms(terms) == text
+
+
+def test_a_zone_that_is_unknown_here_makes_terms_unreadable_and_says_so():
+    text = encode_terms(Terms(repeat=cron("0 9 * * *", "Europe/Berlin"))).replace("Europe/Berlin", "Mars/Olympus")
+    terms = decode_terms(text)
+    assert terms.repeat is None
+    assert terms.unreadable is not None
+    assert "no time zone 'Mars/Olympus'" in terms.unreadable
+    assert "tzdata" in terms.unreadable
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        {"every_s": 60.0, "anchor": None, "after_end": False, "moon": "full"},
+        {"cron": "0 9 * * *", "skipped": "shift", "repeated": "once", "moon": "full"},
+        {"cron": "0 9 * * *", "skipped": "shift"},
+        {"cron": "0 9 * * * *", "skipped": "shift", "repeated": "once"},
+        {"every_s": 60.0, "anchor": None, "after_end": False, "misfire": {"catch_up": 0}},
+        {"every_s": 60.0, "anchor": None, "after_end": False, "exclude": [{"moon": "full"}]},
+        {"every_s": 60.0, "anchor": None, "after_end": False, "exclude": 5},
+        {"every_s": 60.0, "anchor": None, "after_end": False, "jitter_s": "long"},
+        {"every_s": 1e300, "anchor": None, "after_end": False},
+        [],
+    ],
+    ids=repr,
+)
+def test_a_repetition_of_a_newer_version_is_unreadable_and_no_error(repeat):
+    assert decode_terms(json.dumps({"repeat": repeat})).unreadable is not None
 
 
 def test_terms_that_say_nothing_are_stored_as_nothing():

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from matrixsched import Outcome, Retry, State
-from matrixsched.errors import BadInput, DatabaseUnavailable, InvalidId, InvalidNumber, InvalidTime, OutcomeUnknown
+from matrixsched.errors import BadInput, DatabaseUnavailable, InvalidDuration, InvalidId, InvalidNumber, OutcomeUnknown
 from matrixsched.scheduler import SchedulerPolicy
 from matrixsched.store.transitions import Transitions
 from matrixsched.testing import stage
@@ -207,7 +207,7 @@ async def test_a_fault_must_strike_at_least_once_and_an_absence_must_last(on):
             on.faults.crash("r", times=wrong)
     with pytest.raises(InvalidId, match="id is empty"):
         on.faults.crash("")
-    with pytest.raises(InvalidTime, match="duration"):
+    with pytest.raises(InvalidDuration, match="duration"):
         on.faults.database_away(timedelta(0))
     assert on.faults.pending == []
 

@@ -90,6 +90,18 @@ def test_the_fixture_serves_synchronous_tests_and_takes_arguments_from_a_mark(fo
     run(folder, *WITHOUT, "-p", "no:anyio").assert_outcomes(passed=2)
 
 
+def test_a_mark_that_the_stage_does_not_understand_is_refused(folder):
+    folder.makepyfile(
+        "import pytest\n@pytest.mark.matrixsched(True)\ndef test_one(stage): ...\n"
+        "@pytest.mark.matrixsched(inlined=True)\ndef test_two(stage): ...\n"
+    )
+    result = run(folder)
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(
+        ["*takes 1 positional argument but 2 were given", "*unexpected keyword argument 'inlined'"]
+    )
+
+
 def test_the_application_can_be_chosen_by_a_fixture(folder):
     folder.makeini("[pytest]\n")
     folder.makeconftest(

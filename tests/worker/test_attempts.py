@@ -22,19 +22,16 @@ async def status(app: App, id: str):
     return (await app.get(id)).status
 
 
-async def test_a_failure_is_tried_again_as_the_policy_says_and_then_given_up(app, clock):
+async def test_a_failure_is_tried_again_as_the_policy_says_and_then_given_up(stage):
+    app, start = stage.app, stage.now
+
     @app.action("fail", retry=STRICT)
     async def fail() -> None:
         raise ValueError("no luck")
 
     await app.schedule(fail, id="f")
-    worker = Worker(app)
-    for wait in (10, 20):
-        assert await worker.run_due() == 1
-        assert await worker.run_due() == 0
-        assert (await status(app, "f")).scheduled_at == clock.now() + wait * SECOND
-        clock.advance(wait * SECOND)
-    assert await worker.run_due() == 1
+    ran = await stage.run_until_idle()
+    assert [(attempt.at - start) / SECOND for attempt in ran] == [0, 10, 30]
     final = await status(app, "f")
     assert (final.state, final.failed, final.consecutive_failures) == (State.FAILED, 3, 3)
     assert final.last_outcome is Outcome.FAILED
@@ -43,34 +40,32 @@ async def test_a_failure_is_tried_again_as_the_policy_says_and_then_given_up(app
     assert [past.outcome for past in await app.history("f")] == [Outcome.FAILED] * 3
 
 
-async def test_a_success_ends_the_row_of_failures(app, clock):
+async def test_a_success_ends_the_row_of_failures(stage):
     answers = iter([ValueError, None, ValueError])
 
-    @app.action("moody", retry=STRICT)
+    @stage.app.action("moody", retry=STRICT)
     async def moody() -> None:
         if error := next(answers):
             raise error
 
-    await app.schedule(moody, id="m", repeat=every(timedelta(hours=1)))
-    worker = Worker(app)
-    await worker.run_due()
-    clock.advance(10 * SECOND)
-    await worker.run_due()
-    now = await status(app, "m")
+    await stage.app.schedule(moody, id="m", repeat=every(timedelta(hours=1)))
+    assert [attempt.outcome for attempt in await stage.advance(10 * SECOND)] == [Outcome.FAILED, Outcome.SUCCEEDED]
+    now = await status(stage.app, "m")
     assert (now.failed, now.succeeded, now.consecutive_failures, now.tick) == (1, 1, 0, 1)
 
 
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), BaseException("odd"), GeneratorExit()], ids=lambda e: type(e).__name__
 )
-async def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(app, error):
-    @app.action("raise", retry=Retry(max_attempts=1))
+async def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_lives(stage, error):
+    @stage.app.action("raise", retry=Retry(max_attempts=1))
     async def raising() -> None:
         raise error
 
-    await app.schedule(raising, id="r")
-    assert await Worker(app).run_due() == 1
-    assert (await status(app, "r")).state is State.FAILED
+    await stage.app.schedule(raising, id="r")
+    (ran,) = await stage.run_due()
+    assert (ran.state, ran.exception) == (State.FAILED, error)
+    assert (await status(stage.app, "r")).state is State.FAILED
 
 
 async def test_a_cancellation_of_the_handlers_own_making_is_a_failure_too(app):
@@ -83,7 +78,9 @@ async def test_a_cancellation_of_the_handlers_own_making_is_a_failure_too(app):
     assert (await status(app, "c")).state is State.FAILED
 
 
-async def test_outcomes_are_return_values(app, clock):
+async def test_outcomes_are_return_values(stage):
+    app = stage.app
+
     @app.action("answer")
     async def answer(kind: str) -> object:
         return {
@@ -95,13 +92,12 @@ async def test_outcomes_are_return_values(app, clock):
 
     for kind in ("done", "later", "cancel", "text"):
         await app.schedule(answer, kind, id=kind)
-    await Worker(app).run_due()
+    await stage.run_due()
     assert (await status(app, "done")).state is State.DONE
     assert (await status(app, "text")).state is State.DONE
     cancelled = await status(app, "cancel")
     assert (cancelled.state, cancelled.last_error) == (State.CANCELLED, "pointless")
-    later = await status(app, "later")
-    assert (later.state, later.scheduled_at) == (State.LIVE, clock.now() + timedelta(minutes=5))
+    later = stage.assert_scheduled(answer, id="later", at=stage.now + timedelta(minutes=5)).action.status
     assert (later.failed, later.succeeded, later.last_error) == (0, 0, "come back")
     assert (later.attempts_started, cancelled.attempts_started) == (1, 1)
 
@@ -240,7 +236,8 @@ async def interrupt(app: App, clock) -> int:
     return claimed
 
 
-async def test_an_attempt_whose_worker_died_is_interrupted_not_failed_and_made_again(app, clock):
+async def test_an_attempt_whose_worker_died_is_interrupted_not_failed_and_made_again(stage):
+    app = stage.app
     runs: list[int] = []
 
     @app.action("work", retry=Retry(max_attempts=1))
@@ -248,8 +245,8 @@ async def test_an_attempt_whose_worker_died_is_interrupted_not_failed_and_made_a
         runs.append(context.attempt)
 
     await app.schedule(work, id="w")
-    assert await interrupt(app, clock) == 1
-    assert await Worker(app).run_due() == 1
+    stage.faults.crash("w", before=True)
+    await stage.advance(LEASE)
     final = await status(app, "w")
     assert (final.state, final.failed, final.interrupted, final.succeeded) == (State.DONE, 0, 1, 1)
     assert final.attempts_started == 2
@@ -325,16 +322,18 @@ async def test_a_suspect_is_run_alone_while_others_go_on_beside_it(app, clock):
     assert sorted(started) == ["a", "b", "c", "fresh"]
 
 
-async def test_redriving_a_quarantined_action_gives_it_a_fresh_budget(app, clock):
+async def test_redriving_a_quarantined_action_gives_it_a_fresh_budget(stage):
+    app = stage.app
+
     @app.action("work", retry=Retry(max_interruptions=0))
     async def work() -> None: ...
 
     await app.schedule(work, id="w")
-    await interrupt(app, clock)
-    await Worker(app).run_due()
+    stage.faults.crash("w", before=True)
+    await stage.run_until_idle()
     assert (await status(app, "w")).state is State.QUARANTINED
     await app.run_now("w")
-    await Worker(app).run_due()
+    await stage.run_due()
     final = await status(app, "w")
     assert (final.state, final.interrupted, final.succeeded) == (State.DONE, 1, 1)
 
@@ -520,20 +519,17 @@ async def test_changing_a_running_action_never_makes_two_attempts_at_once(app, c
     assert (await status(app, "w")).state is (State.CANCELLED if change == "cancel" else State.DONE)
 
 
-async def test_a_dead_worker_under_a_replaced_action_delays_the_new_version_only_until_its_lease_ends(app, clock):
-    ran: list[str] = []
+async def test_a_dead_worker_under_a_replaced_action_delays_the_new_version_only_until_its_lease_ends(stage):
+    @stage.app.action("work")
+    async def work(name: str) -> None: ...
 
-    @app.action("work")
-    async def work(name: str) -> None:
-        ran.append(name)
-
-    await app.schedule(work, "old", id="w")
-    await claim_and_die(app)
-    await app.schedule(work, "new", id="w")
-    assert await Worker(app).run_due() == 0
-    clock.advance(LEASE)
-    assert await Worker(app).run_due() == 1
-    assert ran == ["new"]
+    start = stage.now
+    await stage.app.schedule(work, "old", id="w")
+    stage.faults.crash("w", before=True)
+    await stage.run_due()
+    await stage.app.schedule(work, "new", id="w")
+    (ran,) = await stage.run_until_idle()
+    assert (ran.payload, ran.at) == ("new", start + LEASE)
 
 
 async def test_overdue_rows_do_not_starve_behind_new_ones(app, clock):

@@ -128,6 +128,18 @@ async def test_a_newer_row_that_expires_does_so_also_under_an_older_worker(relea
     assert (await two.app.get("newer")).status.state is State.EXPIRED
 
 
+@pytest.mark.parametrize("limit", ["expires_at", "start_within"])
+async def test_an_older_worker_leaves_newer_ones_the_time_to_run_what_has_a_limit(releases, clock, limit):
+    _, two, three = releases
+    limits = {"expires_at": clock.now() + timedelta(seconds=8), "start_within": timedelta(seconds=8)}
+    await three.app.schedule(three.remind, ADA, id="newer", **{limit: limits[limit]})
+    await two.run_due()
+    assert (await two.app.get("newer")).status.state is State.LIVE
+    clock.advance(timedelta(seconds=4))
+    await with_upcasters(three).run_due()
+    assert three.received == [ADA]
+
+
 async def test_a_repeating_action_of_an_old_release_is_lifted_at_every_tick(releases, clock):
     one, _, three = releases
     await one.app.schedule(one.remind, ReminderV1(name="Ada Lovelace"), id="a", repeat=every(HOUR))
