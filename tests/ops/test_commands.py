@@ -178,6 +178,23 @@ def test_the_shell_can_complete(shell: str) -> None:
     assert "cancel" not in found
 
 
+# Secrets.
+
+
+@pytest.mark.parametrize("form", ["{} {}", "{}={}"])
+def test_a_suggested_command_holds_no_password(
+    matrixsched: Matrixsched, postgres_dsn: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = postgres_dsn.replace("postgres@", f"postgres:{PASSWORD}@")
+    database = form.format("--database", secret).split()
+    matrixsched("init", *database, "--shards", "4")
+    matrixsched("schedule", "x", "--id", "a", "--delay", "1d", *database)
+    asked = matrixsched("actions", "cancel", "a", *database)
+    assert asked.code == 2
+    assert f"`matrixsched actions cancel a {form.format('--database', 'URL')} --yes`" in asked.err
+    assert PASSWORD not in asked.out + asked.err
+
+
 # Progress.
 
 

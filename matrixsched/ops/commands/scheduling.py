@@ -99,7 +99,9 @@ def schedule(
             there = Scheduled(error.action_id, error.guid, created=False, changed=False, running=False)
             show_facts(_facts(there), as_json=as_json)
             raise end_unconfirmed(given) from None
-        scheduled = run(_writing(app, handler, asked | {"id": error.action_id, "expected_guid": error.guid}))
+        # A request with a name may be what wrote it, and is then not carried out again; any other replaces what it saw.
+        seen = {"id": error.action_id, "expected_guid": error.guid} if request_id is None else {}
+        scheduled = run(_writing(app, handler, asked | seen))
     show_facts(_facts(scheduled), as_json=as_json)
     say(_said(scheduled, given.options() if target is None else None))
 
@@ -121,6 +123,8 @@ def _payload(app: App, handler: str, text: str | None, *, is_checked: bool) -> o
     if not is_checked:
         return plain
     registered = app.handlers.named(handler)
+    if not registered.takes_payload:
+        return plain
     return registered.decode(encode_unregistered(handler, plain), registered.version)
 
 
