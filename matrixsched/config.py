@@ -224,11 +224,13 @@ def _unknown(name: str, value: object, path: Path) -> str:
 
 def misspelt_variables() -> list[str]:
     """Faults: variables of the environment that look like a setting but are none."""
-    known = [*map(variable_of, Settings.model_fields), FILE_VARIABLE]
-    strangers = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
-    near = {name: get_close_matches(name, known, n=1, cutoff=0.9) for name in strangers}
+    known = [*(name.upper() for name in Settings.model_fields), FILE_VARIABLE.removeprefix(PREFIX)]
+    strangers = sorted({name.removeprefix(PREFIX) for name in os.environ if name.startswith(PREFIX)} - {*known})
+    near = {name: get_close_matches(name, known, n=1, cutoff=0.8) for name in strangers}
     return [
-        f"{name} in the environment is no setting: perhaps {close[0]} is meant" for name, close in near.items() if close
+        f"{PREFIX}{name} in the environment is no setting: perhaps {PREFIX}{close[0]} is meant"
+        for name, close in near.items()
+        if close
     ]
 
 

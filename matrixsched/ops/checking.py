@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from matrixsched.app import App
 from matrixsched.config import DEFAULT, Reading, misspelt_variables
-from matrixsched.errors import BadInput, ConfigurationError, MatrixSchedError, SchemaMismatch, SchemaMissing
+from matrixsched.errors import (
+    BadInput,
+    ConfigurationError,
+    DatabaseNotNamed,
+    MatrixSchedError,
+    SchemaMismatch,
+    SchemaMissing,
+)
 from matrixsched.ops.render import Facts
 from matrixsched.ops.settings import policy_of
 from matrixsched.rules.action import State
@@ -31,20 +38,43 @@ class Finding:
 
 
 async def check(reading: Reading, load: Callable[[], App] | None) -> list[Finding]:
-    """`load` imports the user's App; without, the settings say which database is meant."""
+    """`load` imports the user's App; without one, or if it cannot be had, the settings say which database is meant."""
     findings = [*_settings(reading), *_variables()]
-    app = None
-    try:
-        app = load() if load is not None else App(reading.database(), installation=reading.settings.installation)
-    except (BadInput, ConfigurationError) as error:
-        if tuple(reading.faults) != getattr(error, "faults", None):  # those have been told
-            findings.append(_fault("app" if load is not None else "database", error))
-    if app is not None and load is not None:
-        findings.append(Finding("app", True, f"found, with the database {app.store.description}"))
-        findings.append(_handlers(app))
+    theirs = None if load is None else _loaded(load, reading, findings)
+    if theirs is not None:
+        findings.append(Finding("app", True, f"found, with the database {theirs.store.description}"))
+        findings += _handlers(theirs)
+    app = theirs or _of_settings(reading, findings, is_needed=load is None)
     if app is not None:
-        findings += [finding async for finding in _database(app, knows_handlers=load is not None)]
+        findings += [finding async for finding in _database(app, knows_handlers=theirs is not None)]
     return findings
+
+
+def _loaded(load: Callable[[], App], reading: Reading, findings: list[Finding]) -> App | None:
+    try:
+        return load()
+    except (BadInput, ConfigurationError) as error:
+        is_told = getattr(error, "faults", None) == tuple(reading.faults)
+        findings.append(
+            Finding("app", False, "it takes its database from the settings: correct those first")
+            if is_told
+            else _fault("app", error)
+        )
+        return None
+
+
+def _of_settings(reading: Reading, findings: list[Finding], *, is_needed: bool) -> App | None:
+    """An App on the database of the settings, however faulty the others are."""
+    settings = reading.settings
+    if reading.doubtful & {"database", "installation"} or (settings.database is None and not is_needed):
+        return None
+    try:
+        if settings.database is None:
+            raise DatabaseNotNamed
+        return App(settings.database, installation=settings.installation)
+    except (BadInput, ConfigurationError) as error:
+        findings.append(_fault("database", error))
+        return None
 
 
 def _fault(check: str, error: MatrixSchedError) -> Finding:
@@ -67,10 +97,13 @@ def _variables() -> Iterator[Finding]:
         yield Finding("settings", False, fault)
 
 
-def _handlers(app: App) -> Finding:
+def _handlers(app: App) -> Iterator[Finding]:
+    for fault in app.handlers.faults():
+        yield Finding("handlers", False, fault)
     if not len(app.handlers):
-        return Finding("handlers", False, 'the App has no handlers: register some with @app.action("name")')
-    return Finding("handlers", True, ", ".join(app.handlers.names))
+        yield Finding("handlers", False, 'the App has no handlers: register some with @app.action("name")')
+    elif not app.handlers.faults():
+        yield Finding("handlers", True, ", ".join(app.handlers.names))
 
 
 async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]:

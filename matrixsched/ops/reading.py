@@ -17,7 +17,8 @@ def read_time(option: str, text: str) -> datetime:
     except ValueError:
         raise WrongUse(f"{option} is {text!r:.80}, but must be a time such as 2026-03-29T09:00:00Z") from None
     if moment.tzinfo is None:
-        raise WrongUse(f"{option} is {text!r:.80}, which has no offset from UTC: write {text}Z or {text}+01:00")
+        written = moment.isoformat()
+        raise WrongUse(f"{option} is {text!r:.80}, which has no offset from UTC: write {written}Z, or {written}+01:00")
     return moment
 
 

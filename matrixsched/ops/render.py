@@ -58,7 +58,14 @@ def _print_table(rows: Sequence[Facts]) -> None:
         )
     for row in rows:
         table.add_row(*[Text(_shown(value)) for value in row.values()])
-    console().print(table)
+    screen = console()
+    if screen.is_terminal:
+        screen.print(table)
+        return
+    with screen.capture() as captured:
+        screen.print(table)
+    for line in captured.get().splitlines():
+        sys.stdout.write(f"{line.rstrip()}\n")
 
 
 def show_facts(facts: Facts, *, as_json: bool) -> None:

@@ -124,6 +124,6 @@ def _absurd_durations(policy: WorkerPolicy) -> Iterator[str]:
     for name in _SHORT:
         duration: timedelta = getattr(policy, name)
         if not duration and name not in _MAY_BE_ZERO:
-            yield f"{name} is zero: choose more"
+            yield f"{name} must be more than zero: raise it"
         elif not timedelta(0) <= duration <= _DAY:
             yield f"{name} is {duration.total_seconds():g} s: choose at most a day, and not less than nothing"

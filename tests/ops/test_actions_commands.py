@@ -331,7 +331,7 @@ def test_on_a_terminal_it_is_asked(
             ["redrive", "--since", "yesterday"],
             "--since is 'yesterday', but must be a time such as 2026-03-29T09:00:00Z",
         ),
-        (["list", "--due-before", "2026-01-01T00:00"], "has no offset from UTC: write 2026-01-01T00:00Z or"),
+        (["list", "--due-before", "2026-01-01T00:00"], "has no offset from UTC: write 2026-01-01T00:00:00Z, or"),
         (["list", "--state", "dead"], "See `matrixsched actions list --help`"),
         (["list", "--limit", "0"], "See `matrixsched actions list --help`"),
         (["run-now"], "Missing argument 'ID'. See `matrixsched actions run-now --help`"),

@@ -70,6 +70,14 @@ def test_all_faults_are_found_at_once(
     assert "6 faults: each line says what to change" in matrixsched("check", f"{name}:app", "--processes", "0").err
 
 
+def test_the_database_is_looked_at_however_wrong_the_settings_are(matrixsched: Matrixsched, database_url: str) -> None:
+    Path("matrixsched.toml").write_text(f"database = '{database_url}'\nconcurency = 5\n")
+    name = module("app = App()\n")
+    for target, checks in (([], ["settings", "schema"]), ([f"{name}:app"], ["settings", "app", "schema"])):
+        _, found = findings(matrixsched, *target)
+        assert [check for check, verdict, _ in found if verdict == "fault"] == checks
+
+
 @pytest.mark.parametrize(
     ("text", "target", "check", "said"),
     [
@@ -77,6 +85,12 @@ def test_all_faults_are_found_at_once(
         ("1 / 0\n", "app", "app", "cannot be imported: ZeroDivisionError"),
         ("app = App('mysql://x')\n", "app", "app", "the scheme 'mysql' is not supported"),
         ("app = App()\n", "app", "app", "no database is named"),
+        (
+            "app = App('sqlite://')\n@app.action('x', version=3)\ndef x(text: str) -> None: ...\n",
+            "app",
+            "handlers",
+            "has no upcaster from version 1",
+        ),
         ("app = App('sqlite:///nowhere.db')\n", "app", "schema", "Run `matrixsched init`"),
         ("app = App('sqlite://')\n", "app", "database", "it is in memory, where no other process sees it"),
         ("app = App('sqlite:///x.db?timeout=5')\n", "app", "app", "sqlite takes no options"),

@@ -133,6 +133,23 @@ def test_without_a_database_it_is_said_where_to_name_one(
     assert "no database is named. Name it in one place: --database on the command line" in refused.err
 
 
+NEEDS_SCHEMA = sorted(ALL.keys() - {"worker", "demo", "settings", "init"})
+
+
+@pytest.mark.parametrize("path", NEEDS_SCHEMA)
+def test_a_database_without_schema_is_told_to_be_initialised(
+    matrixsched: Matrixsched, database_url: str, path: str
+) -> None:
+    named = {"1"} if path in {"schedule", "shards release", "actions next"} | TAKES_IDS else ()
+    refused = matrixsched(*path.split(), *named, "--database", database_url)
+    assert refused.code == 2
+    assert "Run `matrixsched init`" in refused.out + refused.err
+
+
+def test_tables_in_a_pipe_have_no_spaces_at_the_end_of_lines(matrixsched: Matrixsched) -> None:
+    assert not [line for line in matrixsched("settings").out.splitlines() if line.endswith(" ")]
+
+
 # Completion.
 
 
@@ -159,6 +176,23 @@ def test_the_shell_can_complete(shell: str) -> None:
     )
     assert "redrive" in found
     assert "cancel" not in found
+
+
+# Secrets.
+
+
+@pytest.mark.parametrize("form", ["{} {}", "{}={}"])
+def test_a_suggested_command_holds_no_password(
+    matrixsched: Matrixsched, postgres_dsn: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = postgres_dsn.replace("postgres@", f"postgres:{PASSWORD}@")
+    database = form.format("--database", secret).split()
+    matrixsched("init", *database, "--shards", "4")
+    matrixsched("schedule", "x", "--id", "a", "--delay", "1d", *database)
+    asked = matrixsched("actions", "cancel", "a", *database)
+    assert asked.code == 2
+    assert f"`matrixsched actions cancel a {form.format('--database', 'URL')} --yes`" in asked.err
+    assert PASSWORD not in asked.out + asked.err
 
 
 # Progress.

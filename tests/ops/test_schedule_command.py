@@ -53,7 +53,7 @@ def sqlite_scene(matrixsched: Matrixsched, tmp_path: Path) -> Scene:
 def test_an_action_is_written_with_all_that_was_asked_for(scene: Scene) -> None:
     done = scene.schedule(
         *("remind", "--id", "r 1", "--payload", '{"user": 1}', "--at", LATER, "--priority", "3", "--json"),
-        *("--start-within", "90s", "--expires-at", "2191-01-01T00:00:00Z"),
+        *("--start-within", "90s", "--expires-at", "2191-01-01T00:00:00Z", "--payload-version", "2"),
     )
     assert done.code == 0
     assert list(done.json) == ["id", "guid", "created", "changed", "running"]
@@ -62,7 +62,7 @@ def test_an_action_is_written_with_all_that_was_asked_for(scene: Scene) -> None:
     action = scene.get("r 1")
     assert (action.spec.handler, action.spec.payload, action.spec.priority) == ("remind", b'{"user":1}', 3)
     assert action.status.scheduled_at == datetime(2190, 1, 1, 8, tzinfo=UTC)
-    assert action.spec.terms.start_within == timedelta(seconds=90)
+    assert (action.spec.terms.start_within, action.spec.terms.payload_version) == (timedelta(seconds=90), 2)
     assert action.spec.expires_at == datetime(2191, 1, 1, tzinfo=UTC)
 
 
@@ -115,11 +115,23 @@ def test_an_action_that_exists_is_replaced_with_yes_only(scene: Scene) -> None:
     assert asked.code == 2
     assert asked.json == {"id": "r", "guid": first["guid"], "created": False, "changed": False, "running": False}
     assert "action 'r' exists and will be replaced." in asked.err
-    assert "To do it: `matrixsched schedule remind --id r --payload 2" in asked.err
+    assert (
+        f"To do it: `matrixsched schedule remind --id r --payload JSON --json --database {scene.url} --yes`"
+        in asked.err
+    )
     assert scene.get("r").spec.payload == b"1"
     done = scene.schedule("remind", "--id", "r", "--payload", "2", "--yes", "--json")
     assert (done.code, done.json["created"], done.json["changed"]) == (0, False, True)
     assert scene.get("r").spec.payload == b"2"
+
+
+@pytest.mark.parametrize("payload", [["--payload", f'"{SECRET}"'], [f'--payload="{SECRET}"']])
+def test_a_payload_is_not_repeated_in_what_is_suggested(sqlite_scene: Scene, payload: list[str]) -> None:
+    sqlite_scene.schedule("remind", "--id", "r", "--delay", "1d")
+    asked = sqlite_scene.schedule("remind", *payload, "--id", "r")
+    assert asked.code == 2
+    assert "JSON --id r" in asked.err
+    assert SECRET not in asked.err
 
 
 @pytest.mark.parametrize(("exists", "code", "payload"), [("replace", 0, b"2"), ("keep", 0, b"1"), ("error", 1, b"1")])
@@ -139,6 +151,14 @@ def test_a_named_request_is_carried_out_once(scene: Scene) -> None:
     assert scene.count() == 1
 
 
+def test_a_named_request_is_carried_out_once_also_with_yes(scene: Scene) -> None:
+    request = ["remind", "--request-id", "order 7", "--delay", "1d", "--json"]
+    first, asked, confirmed = scene.schedule(*request), scene.schedule(*request), scene.schedule(*request, "--yes")
+    assert (first.code, asked.code, confirmed.code) == (0, 2, 0)
+    assert confirmed.json["changed"] is False
+    assert confirmed.json["guid"] == first.json["guid"]
+
+
 # With an App.
 
 
@@ -150,6 +170,7 @@ def tasks(sqlite_scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         f"app = App({sqlite_scene.url!r})\n"
         "class Reminder(BaseModel):\n    user: int\n    on: date\n"
         "@app.action('remind')\ndef remind(reminder: Reminder) -> None: ...\n"
+        "@app.action('ping')\ndef ping() -> None: ...\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -169,10 +190,19 @@ def test_with_an_app_the_payload_is_checked(matrixsched: Matrixsched, sqlite_sce
     assert sqlite_scene.count() == 1
 
 
+def test_with_an_app_a_payload_that_the_handler_does_not_take_is_refused(
+    matrixsched: Matrixsched, sqlite_scene: Scene, tasks: str
+) -> None:
+    refused = matrixsched("schedule", "ping", "--app", tasks, "--payload", "1")
+    assert refused.code == 2
+    assert "payload for handler 'ping': the handler takes none" in refused.err
+    assert matrixsched("schedule", "ping", "--app", tasks).code == 0
+
+
 def test_with_an_app_the_handler_must_be_one_of_it(matrixsched: Matrixsched, tasks: str) -> None:
     refused = matrixsched("schedule", "remnid", "--app", tasks)
     assert refused.code == 2
-    assert "no handler named 'remnid'; registered: remind" in refused.err
+    assert "no handler named 'remnid'; registered: ping, remind" in refused.err
 
 
 # Wrong use.

@@ -182,7 +182,7 @@ async def test_policies_are_checked_before_they_are_used(wrong):
         "postgresql://user:1/hunter2@host/db",
         "postgresql://user:1#hunter2@host/db",
         "postgresql://user:1?hunter2@host/db",
-        None,
+        "sqlite:///reminders.db?timeout=5",
     ],
 )
 def test_a_database_url_that_cannot_be_read_is_refused_without_showing_it(url):

@@ -5,6 +5,7 @@ installing  init, upgrade, check, settings
 working     worker, demo
 scheduling  schedule
 acting      actions list | show | cancel | run-now | redrive | next
+repeating   the options that make a rule of repetition, for schedule and for actions next
 sharding    shards list | release
 pruning     prune
 """

@@ -30,16 +30,17 @@ def prune(given: Given, yes: Yes = False, as_json: AsJson = False) -> None:
     app, keep = given.app(), _keep(given.reading.checked())
     counted = run(lambda: _pruned(app, keep, dry_run=True))
     if not any(counted.values()):
-        show_facts(_facts(counted), as_json=as_json)
+        show_facts(_counted(counted), as_json=as_json)
         say(f"nothing to do: {_ages(keep)}. To prune more, keep less, as in `--keep-done 1h`.")
         return
+    is_more = any(number >= COUNT_MAX for number in counted.values())
     total = sum(counted.values())
-    plan = f"{Count(total, COUNT_MAX)} actions will be deleted for good: {_ages(keep)}."
+    plan = f"{total:,}{' or more' if is_more else ''} actions will be deleted for good: {_ages(keep)}."
     if not is_confirmed(plan, yes=yes):
-        show_facts(_facts(counted), as_json=as_json)
+        show_facts(_counted(counted), as_json=as_json)
         raise end_unconfirmed(given)
-    pruned = run(lambda: _pruned(app, keep, total=total))
-    show_facts(_facts(pruned), as_json=as_json)
+    pruned = run(lambda: _pruned(app, keep, total=None if is_more else total))
+    show_facts({state.value: number for state, number in pruned.items()}, as_json=as_json)
     say(f"{sum(pruned.values()):,} actions are gone. See what is left: `matrixsched actions list{given.options()}`.")
 
 
@@ -48,7 +49,7 @@ def _keep(settings: Settings) -> dict[State, timedelta]:
 
 
 async def _pruned(
-    app: App, keep: Mapping[State, timedelta], *, dry_run: bool = False, total: int = 0
+    app: App, keep: Mapping[State, timedelta], *, dry_run: bool = False, total: int | None = None
 ) -> Mapping[State, int]:
     async with app:
         if dry_run:
@@ -57,8 +58,8 @@ async def _pruned(
             return await app.prune(keep, progress=told)
 
 
-def _facts(pruned: Mapping[State, int]) -> Facts:
-    return {state.value: Count(number, COUNT_MAX) for state, number in pruned.items()}
+def _counted(numbers: Mapping[State, int]) -> Facts:
+    return {state.value: Count(number, COUNT_MAX) for state, number in numbers.items()}
 
 
 def _ages(keep: Mapping[State, timedelta]) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
 from matrixsched.app import App
-from matrixsched.calls import Call, Exists, Scheduled
+from matrixsched.calls import Exists, Scheduled
 from matrixsched.errors import ActionExists, WrongUse
 from matrixsched.ops.commands.repeating import (
     CronOption,
@@ -48,6 +46,9 @@ def schedule(
     payload: Annotated[
         str | None, _text("JSON", "What the handler gets: JSON, - for stdin, @FILE for a file; default: nothing.")
     ] = None,
+    payload_version: Annotated[
+        int | None, typer.Option(help="The payload's version, if its handler takes more than 1.", show_default=False)
+    ] = None,
     id: Annotated[str | None, _text("ID", "The action's id; default: one is made.", "--id")] = None,
     at: Annotated[str | None, _text("TIME", "When it is due, as in 2026-03-29T09:00:00Z; default: now.")] = None,
     delay: Annotated[str | None, _text("DURATION", "How long from now it is due, as in 5m.")] = None,
@@ -77,20 +78,20 @@ def schedule(
 ) -> None:
     """Write an action: now, at a time or after a delay, once or repeatedly."""
     app = _app(given, target)
-    call = Call(
-        handler=handler,
-        payload=_payload(app, handler, payload, is_checked=target is not None),
-        id=id,
-        at=None if at is None else read_time("--at", at),
-        delay=_duration("--delay", delay),
-        repeat=read_repeat(every, cron, zone, skipped, repeated, misfire, jitter, exclude),
-        start_within=_duration("--start-within", start_within),
-        expires_at=None if expires_at is None else read_time("--expires-at", expires_at),
-        priority=priority,
-        request_id=request_id,
-    )
+    asked: dict[str, Any] = {
+        "payload": _payload(app, handler, payload, is_checked=target is not None),
+        "id": id,
+        "at": None if at is None else read_time("--at", at),
+        "delay": _duration("--delay", delay),
+        "repeat": read_repeat(every, cron, zone, skipped, repeated, misfire, jitter, exclude),
+        "start_within": _duration("--start-within", start_within),
+        "expires_at": None if expires_at is None else read_time("--expires-at", expires_at),
+        "priority": priority,
+        "payload_version": payload_version,
+        "request_id": request_id,
+    }
     try:
-        scheduled = run(_writing(app, call, exists or "error"))
+        scheduled = run(_writing(app, handler, asked | {"exists": exists or "error"}))
     except ActionExists as error:
         if exists is not None:
             raise
@@ -98,7 +99,9 @@ def schedule(
             there = Scheduled(error.action_id, error.guid, created=False, changed=False, running=False)
             show_facts(_facts(there), as_json=as_json)
             raise end_unconfirmed(given) from None
-        scheduled = run(_writing(app, replace(call, id=error.action_id), "replace", error.guid))
+        # A request with a name may be what wrote it, and is then not carried out again; any other replaces what it saw.
+        seen = {"id": error.action_id, "expected_guid": error.guid} if request_id is None else {}
+        scheduled = run(_writing(app, handler, asked | seen))
     show_facts(_facts(scheduled), as_json=as_json)
     say(_said(scheduled, given.options() if target is None else None))
 
@@ -120,15 +123,15 @@ def _payload(app: App, handler: str, text: str | None, *, is_checked: bool) -> o
     if not is_checked:
         return plain
     registered = app.handlers.named(handler)
+    if not registered.takes_payload:
+        return plain
     return registered.decode(encode_unregistered(handler, plain), registered.version)
 
 
-def _writing(
-    app: App, call: Call, exists: Exists, expected_guid: UUID | None = None
-) -> Callable[[], Awaitable[Scheduled]]:
+def _writing(app: App, handler: str, asked: Mapping[str, Any]) -> Callable[[], Awaitable[Scheduled]]:
     async def write() -> Scheduled:
         async with app:
-            return await app.scheduler.schedule(call, exists=exists, expected_guid=expected_guid, connection=None)
+            return await app.schedule(handler, **asked)
 
     return write
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -82,12 +83,26 @@ class Given:
         if option in typed:
             begin = typed.index(option)
             del typed[begin : begin + 1 + len(value)]
-        return shlex.join(["matrixsched", *map(_speakable, typed), option, *value])
+        return shlex.join(["matrixsched", *map(_speakable, _without_payload(typed)), option, *value])
 
 
 def _speakable(argument: str) -> str:
     """The argument, unless it is a URL with a password in it."""
-    return argument if without_password(argument) == argument else "URL"
+    if without_password(argument) == argument:
+        return argument
+    option, equals, _ = argument.partition("=")
+    return f"{option}=URL" if equals and option.startswith("--") else "URL"
+
+
+def _without_payload(typed: Sequence[str]) -> Sequence[str]:
+    """Payloads are not repeated, also not to whoever typed them: what is said may be kept somewhere."""
+    if typed[:1] != ["schedule"]:
+        return typed
+    hidden = [re.sub(r"^(--payload=)[^@-].*", r"\1JSON", one, flags=re.DOTALL) for one in typed]
+    for place, option in enumerate(typed[:-1]):
+        if option == "--payload" and not typed[place + 1].startswith(("-", "@")):
+            hidden[place + 1] = "JSON"
+    return hidden
 
 
 def refuse_in_memory(database: str) -> None:
@@ -184,8 +199,8 @@ def end_unconfirmed(given: Given) -> typer.Exit:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, if somebody looks; told how many are done so far."""
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, if somebody looks; told how many are done so far. `total` None: nobody knows how many."""
     screen = console(stderr=True)
     if not screen.is_terminal:
         yield lambda done: None
