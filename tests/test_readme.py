@@ -76,7 +76,9 @@ def test_every_python_block_of_the_readme_compiles():
 
 
 def test_the_table_of_settings_is_that_of_the_code():
-    (table,) = re.findall(r"<!-- settings: begin -->\n(.*?)<!-- settings: end -->", README.read_text("utf-8"), re.DOTALL)
+    (table,) = re.findall(
+        r"<!-- settings: begin -->\n(.*?)<!-- settings: end -->", README.read_text("utf-8"), re.DOTALL
+    )
     assert table == settings_table().rstrip("\n") + "\n", "put the output of `matrixsched settings --markdown` there"
 
 
