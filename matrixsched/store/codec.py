@@ -16,7 +16,7 @@ from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
 
 NO_TERMS = "{}"
-_TRACE = re.compile(r'[{,]"trace":"([^"\\]*)"\}\Z')
+_TRACE = re.compile(r'[{,]"trace":("(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")\}\Z')
 """A trace stands last, so that it can be taken off without reading the rest."""
 _KNOWN = {"retry", "repeat", "timeout_s", "start_within_s", "payload_version"}
 _KNOWN_OF_EITHER = {"zone", "misfire", "jitter_s", "exclude"}
@@ -48,7 +48,7 @@ def decode_terms(text: str) -> Terms:
         return _read_once(text)
     # No two traces are alike: remembered with them, these texts would push out all others.
     rest = text[: found.start()]
-    return replace(_read_once(f"{rest}}}" if rest else NO_TERMS), trace=found[1])
+    return replace(_read_once(f"{rest}}}" if rest else NO_TERMS), trace=json.loads(found[1]))
 
 
 @lru_cache(maxsize=4096)
