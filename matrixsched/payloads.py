@@ -120,6 +120,8 @@ class Upcasters:
             return step(payload)
         except ValidationError as error:
             why = f"it takes another payload: {faults_in(error)}"
+        except _Hidden:
+            why = "what it returns hides some of itself when written, as secrets do: let it return plain JSON values"
         except (Exception, SystemExit) as error:
             why = f"it raised {type(error).__name__}"  # its message may hold the payload
         raise UpcastFailed(self._handler, from_version, why)
@@ -153,7 +155,27 @@ class _Step:
         self._writes: TypeAdapter[Any] = TypeAdapter(Any)
 
     def __call__(self, payload: bytes) -> bytes:
-        return as_json(self._writes, self._function(self._reads.validate_json(payload)))
+        newer = self._function(self._reads.validate_json(payload))
+        _check_hides_nothing(newer)
+        return as_json(self._writes, newer)
+
+
+class _Hidden(Exception):
+    """What an upcaster returned would be read as something else by the next step."""
+
+
+def _check_hides_nothing(newer: object) -> None:
+    """Refuse models that do not come back as they were, as with a secret: the handler would run on its asterisks."""
+    match newer:
+        case BaseModel():
+            adapter: TypeAdapter[Any] = TypeAdapter(type(newer))
+            if not is_same(adapter, adapter.validate_json(as_json(adapter, newer)), newer):
+                raise _Hidden
+        case dict():
+            _check_hides_nothing(list(newer.values()))
+        case list() | tuple():
+            for one in newer:
+                _check_hides_nothing(one)
 
 
 def _taken(who: str, function: Callable[[Any], object]) -> Any:
