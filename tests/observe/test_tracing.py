@@ -271,7 +271,7 @@ def remote(state: TraceState | None = None) -> NonRecordingSpan:
 
 
 async def test_what_vendors_add_to_the_trace_comes_along(app: App, spans: Spans) -> None:
-    # Whatever a vendor may send, quotes and backslashes too: it comes with somebody's request, and must not stop the run.
+    # Quotes and backslashes too: a vendor may send them, with anybody's request, and they must not keep it from a run.
     with use_span(remote(TraceState([("vendor", 'a "b" \\c'), ("other", "2")]))):
         await app.schedule("greet", "Ada", id="a")
     await Worker(app).run_due()

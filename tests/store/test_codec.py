@@ -77,8 +77,7 @@ def some_terms() -> st.SearchStrategy[Terms]:
         timeout=st.none() | durations(TICK),
         start_within=st.none() | durations(TICK),
         payload_version=st.none() | st.integers(2, VERSION_MAX),
-        trace=st.none()
-        | st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [a-z]+=[ -~]{1,20})?", fullmatch=True),
+        trace=st.none() | st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [a-z]+=[ -~]{1,20})?", fullmatch=True),
     )
 
 
