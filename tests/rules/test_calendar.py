@@ -220,6 +220,7 @@ def test_an_expression_that_names_no_time_is_refused(expression, why):
         ("../../etc/passwd", None),
         ("/etc/localtime", None),
         ("localtime", None),
+        ("right/Europe/Berlin", "Europe/Berlin"),
         ("", None),
         ("a\x00b", None),
         (None, None),
