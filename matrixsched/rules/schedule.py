@@ -133,8 +133,9 @@ def cron(
 
     When ticks were missed while nothing ran, `misfire` says: one run makes up for all ("once"); what is more than
     `start_within` late, or a minute, is dropped ("skip"); each is made up for, up to a number (`catch_up(n)`).
-    `jitter`: each tick starts up to that much later, by chance, so that many do not start together. `exclude`: dates,
-    Period(start, end), Daily(start, end) without ticks.
+    `jitter`: each tick starts up to that much later, by chance, so that many do not start together; ticks that come
+    while one still waits for its start are missed. `exclude`: dates, Period(start, end), Daily(start, end) without
+    ticks.
     """
     hourly = _check_expression(expression)
     return Cron(
@@ -208,13 +209,21 @@ def next_tick(repeat: Repeat, tick_at: datetime, now: datetime) -> datetime | No
 
 
 def is_misfire(repeat: Repeat, *, tick_at: datetime, due_at: datetime, now: datetime, may_be_late: bool) -> bool:
-    """Whether a tick that nobody has begun yet is to be dropped.
+    """Whether a tick that nobody has begun yet is to be dropped; what was moved by hand is no tick, and runs late.
 
     `due_at` is the tick with its jitter; `may_be_late` says that the call set a limit of its own for being late.
     """
     if isinstance(repeat.misfire, CatchUp):
-        return len(_oldest_missed(repeat, tick_at, now, repeat.misfire.limit)) == repeat.misfire.limit
-    return repeat.misfire == "skip" and not may_be_late and now > due_at + MISFIRE_GRACE
+        is_late = len(_oldest_missed(repeat, tick_at, now, repeat.misfire.limit)) == repeat.misfire.limit
+    else:
+        is_late = repeat.misfire == "skip" and not may_be_late and now > due_at + MISFIRE_GRACE
+    return is_late and _is_tick(repeat, tick_at)
+
+
+def _is_tick(repeat: Repeat, moment: datetime) -> bool:
+    if isinstance(repeat, Every) and repeat.after_end:
+        return True  # any moment can be one
+    return next(ticks(repeat, moment - _INSTANT), None) == moment
 
 
 def upcoming(repeat: Repeat, after: datetime, count: int) -> list[datetime]:

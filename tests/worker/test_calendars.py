@@ -207,6 +207,20 @@ async def test_what_is_moved_by_hand_returns_to_its_rule(app, clock, ran):
     assert await app.next_runs("n", 1) == [datetime(2030, 1, 2, 9, tzinfo=UTC)]
 
 
+@pytest.mark.parametrize(("misfire", "runs"), [("skip", 1), (catch_up(2), 3)])
+async def test_what_is_asked_for_by_hand_is_no_tick_that_can_be_missed(app, clock, ran, misfire, runs):
+    await app.schedule("note", id="n", repeat=cron("0 9 * * *", misfire=misfire))
+    await app.reschedule("n", at=clock.now() + HOUR)
+    clock.advance(3 * DAY)
+    assert await run_all_due(app) == runs
+    assert ran == [clock.now()] * runs
+    await app.run_now("n")
+    clock.advance(5 * MINUTE)
+    await run_all_due(app)
+    assert ran[runs:] == [clock.now()]
+    assert (await app.get("n")).status.missed == 0
+
+
 async def test_the_next_runs_end_with_the_action(app, clock, ran):
     midnight = clock.now()
     await app.schedule("note", id="once", at=midnight + HOUR)
