@@ -249,8 +249,8 @@ BROKEN: dict[Callable[[Any], object], str] = {
     returns_nothing: "lifted from version 1, it does not fit: payload: Input should be an object",
     returns_what_is_no_json: "the upcaster from version 1 failed: it raised PydanticSerializationError",
     returns_nan: "the upcaster from version 1 failed: it raised ValueError",
-    returns_a_secret: "the upcaster from version 1 failed: what it returns hides some of itself when written",
-    returns_a_secret_inside: "the upcaster from version 1 failed: what it returns hides some of itself when written",
+    returns_a_secret: "the upcaster from version 1 failed: it returned a secret, which would be stored as asterisks",
+    returns_a_secret_inside: "the upcaster from version 1 failed: it returned a secret, which",
 }
 
 
