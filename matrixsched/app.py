@@ -260,7 +260,7 @@ class App:
         request_id: str | None = None,
         connection: AsyncCaller | None = None,
     ) -> Scheduled:
-        """Move the next run of a live action; a repeating one resumes its grid afterwards."""
+        """Move the next run of a live action; a repeating one goes on from there, without what it missed before."""
         operation = self.scheduler.rescheduling(
             id, at=at, delay=delay, expected_guid=expected_guid, request_id=request_id
         )

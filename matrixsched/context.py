@@ -16,8 +16,10 @@ class Context:
     """Rises with every change of the action: (version, attempt) tells an outside system which call is newer."""
     attempt: int
     tick: int
+    tick_at: datetime
+    """Which tick of its repetition it is for, or when the action was scheduled for: the same for all attempts at it."""
     scheduled_at: datetime
-    """When this attempt was due."""
+    """When this attempt was due: with jitter, or after a retry, later than the tick."""
     deadline: datetime
     """When the handler will be cancelled, by the database's clock."""
     failures: int

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from matrixsched.errors import BadInput, InvalidPayload, PayloadTooNew, UpcasterMissing, UpcastFailed, in_words
@@ -19,6 +19,7 @@ from matrixsched.rules.times import check_integer
 
 NO_PAYLOAD = b"null"
 VERSION_MAX = 1_000_000
+_ASTERISKS = "a secret, which would be stored as asterisks: pass its value as a plain string"
 UNWRITABLE = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
@@ -29,6 +30,26 @@ def as_json(adapter: TypeAdapter[Any], payload: object) -> bytes:
         # Where a type says no more than Any, pydantic turns NaN into null without a word; asked this way it does not.
         json.dumps(to_jsonable_python(payload, inf_nan_mode="constants"), allow_nan=False)
     return text.encode()
+
+
+class _SecretWritten(Exception):
+    """A secret would be stored as the asterisks that are shown of it."""
+
+
+def _openly(adapter: TypeAdapter[Any], payload: object) -> bytes:
+    """As JSON, of which nobody checks afterwards that it comes back as it was; so it must hold no asterisks."""
+    written = as_json(adapter, payload)
+    if b"**********" in written and _holds_secret(adapter.dump_python(payload)):
+        raise _SecretWritten
+    return written
+
+
+def _holds_secret(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_secret, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_holds_secret, value))
+    return isinstance(value, Secret | SecretStr | SecretBytes)
 
 
 def is_same(adapter: TypeAdapter[Any] | None, one: object, other: object) -> bool:
@@ -52,7 +73,9 @@ def encode_unregistered(name: str, payload: object) -> bytes:
         return NO_PAYLOAD
     model: Any = type(payload) if isinstance(payload, BaseModel) else object
     try:
-        return as_json(TypeAdapter(model), payload)
+        return _openly(TypeAdapter(model), payload)
+    except _SecretWritten:
+        raise InvalidPayload(name, f"holds {_ASTERISKS}") from None
     except UNWRITABLE as error:
         raise InvalidPayload(name, f"cannot be written as JSON ({type(error).__name__})") from None
     except Exception as error:
@@ -120,6 +143,8 @@ class Upcasters:
             return step(payload)
         except ValidationError as error:
             why = f"it takes another payload: {faults_in(error)}"
+        except _SecretWritten:
+            why = f"it returned {_ASTERISKS}"
         except (Exception, SystemExit) as error:
             why = f"it raised {type(error).__name__}"  # its message may hold the payload
         raise UpcastFailed(self._handler, from_version, why)
@@ -153,7 +178,7 @@ class _Step:
         self._writes: TypeAdapter[Any] = TypeAdapter(Any)
 
     def __call__(self, payload: bytes) -> bytes:
-        return as_json(self._writes, self._function(self._reads.validate_json(payload)))
+        return _openly(self._writes, self._function(self._reads.validate_json(payload)))
 
 
 def _taken(who: str, function: Callable[[Any], object]) -> Any:

@@ -86,16 +86,15 @@ def excluded_until(exclude: tuple[Exclusion, ...], zone: str, moment: datetime) 
     if stretch is None:
         return None
     local = local_of(moment, stretch.offset)
-    ends = [end for exclusion in exclude if (end := _end(exclusion, moment, local, stretch)) is not None]
+    # Days are compared all at once: there may be many, and this is asked for every tick.
+    today = [local.date()] if local.date() in exclude else []
+    windows = [exclusion for exclusion in exclude if not isinstance(exclusion, date)]
+    ends = [end for exclusion in today + windows if (end := _end(exclusion, moment, local, stretch)) is not None]
     return max(ends, default=None)
 
 
 def _end(exclusion: Exclusion, moment: datetime, local: datetime, stretch: Stretch) -> datetime | None:
     if isinstance(exclusion, Period):
         return exclusion.end if exclusion.start <= moment < exclusion.end else None
-    end = exclusion.end_after(local) if isinstance(exclusion, Daily) else _end_of_day(exclusion, local)
+    end = exclusion.end_after(local) if isinstance(exclusion, Daily) else datetime.combine(exclusion + _DAY, time())
     return None if end is None else min(instant_of(end, stretch.offset), stretch.ends)
-
-
-def _end_of_day(day: date, local: datetime) -> datetime | None:
-    return datetime.combine(day + _DAY, time()) if local.date() == day else None

@@ -144,10 +144,16 @@ def _is_too_late(attempt: Attempt, now: datetime) -> bool:
     start_within, repeat = attempt.terms.start_within, attempt.terms.repeat
     if start_within is not None and now > attempt.tick_at + start_within:
         return True
-    if repeat is None or attempt.due_at > attempt.tick_at + repeat.jitter:
-        return False  # what is due later than its tick has been begun before: it is tried again, not missed
+    if repeat is None or _was_begun(attempt, repeat.jitter):
+        return False  # it is tried again, not missed
     limited = start_within is not None
     return is_misfire(repeat, tick_at=attempt.tick_at, due_at=attempt.due_at, now=now, may_be_late=limited)
+
+
+def _was_begun(attempt: Attempt, jitter: timedelta) -> bool:
+    """Whether this tick has been tried before: it went wrong, or is due later than any first try of it."""
+    went_wrong = attempt.tick_failures > 0 or attempt.interruptions > 0
+    return went_wrong or attempt.due_at > attempt.tick_at + jitter
 
 
 def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread: float) -> Verdict:

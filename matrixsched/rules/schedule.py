@@ -26,6 +26,7 @@ MISFIRE_GRACE = timedelta(seconds=60)
 EXCLUDED_MAX = 1500
 """After so many exclusions in a row, four years of days, a rule counts as one that never fires again."""
 _INSTANT = timedelta(microseconds=1)
+_MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,9 @@ def cron(
 
     When ticks were missed while nothing ran, `misfire` says: one run makes up for all ("once"); what is more than
     `start_within` late, or a minute, is dropped ("skip"); each is made up for, up to a number (`catch_up(n)`).
-    `jitter`: each tick starts up to that much later, by chance, so that many do not start together. `exclude`: dates,
-    Period(start, end), Daily(start, end) without ticks.
+    `jitter`: each tick starts up to that much later, by chance, so that many do not start together; ticks that come
+    while one still waits for its start are missed. `exclude`: dates, Period(start, end), Daily(start, end) without
+    ticks.
     """
     hourly = _check_expression(expression)
     return Cron(
@@ -207,14 +209,21 @@ def next_tick(repeat: Repeat, tick_at: datetime, now: datetime) -> datetime | No
 
 
 def is_misfire(repeat: Repeat, *, tick_at: datetime, due_at: datetime, now: datetime, may_be_late: bool) -> bool:
-    """Whether a tick that nobody has begun yet is to be dropped.
+    """Whether a tick that nobody has begun yet is to be dropped; what was moved by hand is no tick, and runs late.
 
     `due_at` is the tick with its jitter; `may_be_late` says that the call set a limit of its own for being late.
     """
     if isinstance(repeat.misfire, CatchUp):
-        newer = list(islice(_missed(repeat, tick_at, now), repeat.misfire.limit))
-        return len(newer) == repeat.misfire.limit
-    return repeat.misfire == "skip" and not may_be_late and now > due_at + MISFIRE_GRACE
+        is_late = len(_oldest_missed(repeat, tick_at, now, repeat.misfire.limit)) == repeat.misfire.limit
+    else:
+        is_late = repeat.misfire == "skip" and not may_be_late and now > due_at + MISFIRE_GRACE
+    return is_late and _is_tick(repeat, tick_at)
+
+
+def _is_tick(repeat: Repeat, moment: datetime) -> bool:
+    if isinstance(repeat, Every) and repeat.after_end:
+        return True  # any moment can be one
+    return next(ticks(repeat, moment - _INSTANT), None) == moment
 
 
 def upcoming(repeat: Repeat, after: datetime, count: int) -> list[datetime]:
@@ -287,20 +296,33 @@ def _missed(repeat: Repeat, after: datetime, now: datetime) -> Iterator[datetime
     return takewhile(lambda tick: tick <= now, ticks(repeat, after))
 
 
+def _oldest_missed(repeat: Repeat, after: datetime, now: datetime, count: int) -> list[datetime]:
+    """The `count` oldest ticks between the two, or none if there are fewer; no look at a time too short for so many."""
+    closest = repeat.interval if isinstance(repeat, Every) else _MINUTE
+    if now - after < (count - 1) * closest:
+        return []
+    missed = list(islice(_missed(repeat, after, now), count))
+    return missed if len(missed) == count else []
+
+
 def _first_to_make_up(repeat: Repeat, tick_at: datetime, now: datetime, limit: int) -> datetime | None:
     """The oldest of the `limit` newest ticks between `tick_at` and now; if there is none, the next one to come.
 
-    Rules know no way back. So where more were missed, the right beginning is found by halving the time: after `early`
-    there are too many of them, after `late` too few.
+    Rules know no way back. So where more were missed, a beginning is sought after which there are enough of them, but
+    not too many: first as long ago as so many took after `tick_at`, which is right for most rules; then by doubling the
+    time and halving what is between.
     """
-    missed = list(islice(_missed(repeat, tick_at, now), limit + 1))
-    early, late = tick_at, now
-    if len(missed) > limit:
-        while len(missed) != limit and late - early > _INSTANT:
-            middle = early + (late - early) / 2
-            missed = list(islice(_missed(repeat, middle, now), limit + 1))
-            if len(missed) > limit:
-                early = middle
-            else:
-                late = middle
-    return missed[0] if missed else next(ticks(repeat, tick_at), None)
+    oldest = _oldest_missed(repeat, tick_at, now, limit + 1)
+    if not oldest:
+        return next(ticks(repeat, tick_at), None)
+    early, late, since = tick_at, now, max(tick_at, now - (oldest[-1] - oldest[0]))
+    while late - early > _INSTANT:
+        missed = list(islice(_missed(repeat, since, now), 2 * limit + 1))
+        if limit <= len(missed) <= 2 * limit:
+            return missed[-limit]
+        if len(missed) < limit:
+            late = since
+        else:
+            early = since
+        since = max(early + (late - early) / 2, now - 2 * (now - since))
+    return next(ticks(repeat, late), None)

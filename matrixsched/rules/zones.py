@@ -25,6 +25,8 @@ _STEP = timedelta(days=2)
 _SECOND = timedelta(seconds=1)
 _MACHINES_OWN = {"localtime", "posixrules"}
 """Found on many machines, and another zone on each."""
+_MACHINES_COPIES = ("posix/", "right/")
+"""Found on some machines: all zones once more, in `right` by clocks that count leap seconds, half a minute off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def check_zone(zone: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> ZoneInfo:
-    if name not in _MACHINES_OWN:
+    if name not in _MACHINES_OWN and not name.startswith(_MACHINES_COPIES):
         try:
             return ZoneInfo(name)
         except (KeyError, ValueError, OSError):  # not found, not a name, a folder of zones

@@ -16,9 +16,18 @@ from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
 
 NO_TERMS = "{}"
-_TRACE = re.compile(r'[{,]"trace":"([^"\\]*)"\}\Z')
+_TRACE = re.compile(r'[{,]"trace":("(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")\}\Z')
 """A trace stands last, so that it can be taken off without reading the rest."""
 _KNOWN = {"retry", "repeat", "timeout_s", "start_within_s", "payload_version"}
+_KNOWN_OF_RETRY = {
+    "max_attempts",
+    "first_delay_s",
+    "factor",
+    "min_delay_s",
+    "max_delay_s",
+    "jitter",
+    "max_interruptions",
+}
 _KNOWN_OF_EITHER = {"zone", "misfire", "jitter_s", "exclude"}
 _KNOWN_OF_CRON = {"cron", "skipped", "repeated"} | _KNOWN_OF_EITHER
 _KNOWN_OF_EVERY = {"every_s", "anchor", "after_end"} | _KNOWN_OF_EITHER
@@ -48,7 +57,7 @@ def decode_terms(text: str) -> Terms:
         return _read_once(text)
     # No two traces are alike: remembered with them, these texts would push out all others.
     rest = text[: found.start()]
-    return replace(_read_once(f"{rest}}}" if rest else NO_TERMS), trace=found[1])
+    return replace(_read_once(f"{rest}}}" if rest else NO_TERMS), trace=json.loads(found[1]))
 
 
 @lru_cache(maxsize=4096)
@@ -57,7 +66,15 @@ def _read_once(text: str) -> Terms:
         return _decode_terms(json.loads(text))
     except UnknownZone as error:
         return Terms(unreadable=f"its terms cannot be read on this machine: {error}")
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, MatrixSchedError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        MatrixSchedError,
+    ) as error:
         return Terms(unreadable=f"its terms cannot be read by this version ({type(error).__name__})")
 
 
@@ -86,6 +103,7 @@ def _encode_retry(retry: Retry) -> dict[str, Any]:
 
 
 def _decode_retry(stored: dict[str, Any]) -> Retry:
+    _check_known(stored, _KNOWN_OF_RETRY)
     return Retry(
         max_attempts=stored["max_attempts"],
         first_delay=timedelta(seconds=stored["first_delay_s"]),
@@ -119,9 +137,10 @@ def _encode_repeat(repeat: Repeat) -> dict[str, Any]:
 
 
 def _decode_repeat(stored: dict[str, Any]) -> Repeat:
-    if unknown := stored.keys() - (_KNOWN_OF_CRON if "cron" in stored else _KNOWN_OF_EVERY):
-        raise ValueError(f"unknown: {unknown}")
+    _check_known(stored, _KNOWN_OF_CRON if "cron" in stored else _KNOWN_OF_EVERY)
     misfire = stored.get("misfire", "once")
+    if isinstance(misfire, dict):
+        _check_known(misfire, {"catch_up"})
     common: dict[str, Any] = {
         "zone": stored.get("zone", "UTC"),
         "misfire": CatchUp(misfire["catch_up"]) if isinstance(misfire, dict) else misfire,
@@ -151,12 +170,19 @@ def _encode_exclusion(exclusion: Exclusion) -> dict[str, str]:
 
 def _decode_exclusion(stored: dict[str, str]) -> Exclusion:
     match stored:
-        case {"from": start, "to": end}:
+        case {"from": start, "to": end, **unknown} if not unknown:
             return Period(datetime.fromisoformat(start), datetime.fromisoformat(end))
-        case {"daily_from": start, "daily_to": end}:
+        case {"daily_from": start, "daily_to": end, **unknown} if not unknown:
             return Daily(time.fromisoformat(start), time.fromisoformat(end))
         case _:
+            _check_known(stored, {"date"})
             return date.fromisoformat(stored["date"])
+
+
+def _check_known(stored: dict[str, Any], known: set[str]) -> None:
+    """Refuse what a newer version added: to pass over it would be to run by other terms than were agreed."""
+    if unknown := stored.keys() - known:
+        raise ValueError(f"unknown: {unknown}")
 
 
 def _seconds(stored: float | None) -> timedelta | None:

@@ -68,6 +68,7 @@ def context_of(attempt: Attempt, deadline: datetime) -> Context:
         version=attempt.version,
         attempt=claim.attempt,
         tick=attempt.tick,
+        tick_at=attempt.tick_at,
         scheduled_at=attempt.due_at,
         deadline=deadline,
         failures=attempt.tick_failures,

@@ -220,6 +220,7 @@ def test_an_expression_that_names_no_time_is_refused(expression, why):
         ("../../etc/passwd", None),
         ("/etc/localtime", None),
         ("localtime", None),
+        ("right/Europe/Berlin", "Europe/Berlin"),
         ("", None),
         ("a\x00b", None),
         (None, None),
@@ -326,17 +327,40 @@ def test_a_rule_that_does_not_catch_up_goes_on_after_now(rule, start, missed):
     assert next_tick(once, first, later[missed] - timedelta(microseconds=1)) == later[missed]
 
 
-def test_catching_up_after_years_takes_no_time_to_speak_of(monkeypatch):
-    rule = cron("* * * * *", BERLIN, misfire=catch_up(100))
-    counted = 0
+@pytest.fixture
+def looked_at(monkeypatch) -> list[datetime]:
+    """The ticks that were looked at: each takes time, in which a worker does nothing else."""
+    found: list[datetime] = []
 
-    def counting(*arguments):
-        nonlocal counted
+    def noting(*arguments):
         for tick in ticks(*arguments):
-            counted += 1
+            found.append(tick)
             yield tick
 
-    monkeypatch.setattr("matrixsched.rules.schedule.ticks", counting)
+    monkeypatch.setattr("matrixsched.rules.schedule.ticks", noting)
+    return found
+
+
+@pytest.mark.parametrize("expression", ["* * * * *", "*/5 8-17 * * MON-FRI", "0 9 * * *"])
+def test_catching_up_after_years_takes_no_time_to_speak_of(looked_at, expression):
+    rule = cron(expression, BERLIN, misfire=catch_up(100))
     now = NEW_YEAR + 3650 * DAY
-    assert next_tick(rule, NEW_YEAR, now) == now - timedelta(minutes=99)
-    assert counted < 50 * 102
+    first = next_tick(rule, NEW_YEAR, now)
+    assert len(looked_at) < 4 * 100
+    assert sum(tick <= now for tick in islice(ticks(rule, first), 100)) == 99
+
+
+def test_rules_that_come_in_bursts_are_caught_up_with_too(looked_at):
+    rule = cron("* * * 12 *", BERLIN, misfire=catch_up(100))
+    december = datetime(2029, 12, 31, 22, tzinfo=UTC)
+    now = datetime(2039, 12, 20, 12, tzinfo=UTC)
+    assert next_tick(rule, december, now) == now - timedelta(minutes=99)
+    assert len(looked_at) < 30 * 100
+
+
+def test_what_cannot_have_been_missed_is_not_counted(looked_at):
+    rule = cron("* * * * *", BERLIN, misfire=catch_up(1000))
+    tick = NEW_YEAR - timedelta(minutes=900)
+    assert not is_misfire(rule, tick_at=tick, due_at=tick, now=NEW_YEAR, may_be_late=False)
+    assert next_tick(rule, tick, NEW_YEAR) == tick + timedelta(minutes=1)
+    assert len(looked_at) == 1

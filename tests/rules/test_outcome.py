@@ -1,5 +1,6 @@
 """What is recorded of an attempt, as a table."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from matrixsched.rules.schedule import catch_up, cron, every
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
 HOURLY = every(timedelta(hours=1), anchor=NOW)
 TWICE = Retry(max_attempts=2, first_delay=SECOND, jitter=0)
 
@@ -148,6 +150,9 @@ def test_any_error_text_becomes_one_that_every_database_stores(text):
         (overdue(61 * SECOND, misfire="once"), None),
         (overdue(61 * SECOND, misfire="skip", jitter=80 * SECOND, moved=20 * SECOND), None),
         (overdue(61 * SECOND, misfire="skip", moved=40 * SECOND), None),  # a retry
+        (replace(overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND), tick_failures=1), None),
+        (replace(overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND), interruptions=1), None),
+        (overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND), Missed),
         (overdue(timedelta(hours=2), misfire=catch_up(3)), None),
         (overdue(timedelta(hours=3), misfire=catch_up(3)), Missed),
         (overdue(timedelta(hours=3), misfire=catch_up(3), moved=SECOND), None),  # a retry

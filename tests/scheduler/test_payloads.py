@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, Json, PrivateAttr, SecretStr, computed_field
+from pydantic import BaseModel, ConfigDict, Field, Json, PrivateAttr, SecretStr, computed_field, field_serializer
 
 from matrixsched import State
 from matrixsched.errors import InvalidPayload
@@ -46,6 +46,12 @@ class Incomparable:
 
 class Secret(BaseModel):
     password: SecretStr
+
+
+class Revealed(Secret):
+    @field_serializer("password", when_used="json")
+    def reveal(self, password: SecretStr) -> str:
+        return password.get_secret_value()
 
 
 class Contrary(BaseModel):
@@ -110,3 +116,13 @@ async def test_a_payload_that_would_come_back_different_is_refused(app, kind, pa
         await app.schedule(app.action("work")(work), payload, id="w")
     assert "hunter2" not in str(refused.value)
     assert await app.list() == []
+
+
+@pytest.mark.parametrize("wrap", [lambda secret: secret, lambda secret: {"of": [secret]}], ids=["bare", "inside"])
+async def test_a_secret_for_a_handler_that_lives_elsewhere_is_refused_unless_its_model_shows_it(app, wrap):
+    with pytest.raises(InvalidPayload, match="holds a secret, which would be stored as asterisks") as refused:
+        await app.schedule("elsewhere", wrap(Secret(password=SecretStr("hunter2"))), id="w")
+    assert "hunter2" not in str(refused.value)
+    assert await app.list() == []
+    await app.schedule("elsewhere", wrap(Revealed(password=SecretStr("hunter2"))), id="w")
+    assert b'{"password":"hunter2"}' in (await app.get("w")).spec.payload

@@ -19,6 +19,7 @@ from matrixsched.store.codec import NO_TERMS, decode_terms, encode_terms
 from matrixsched.store.sqlite.rows import in_microseconds, moment_of, span
 
 TICK = timedelta(microseconds=1)
+DAILY = {"daily_from": "01:00:00", "daily_to": "02:00:00"}
 
 
 def durations(least: timedelta = timedelta(0)) -> st.SearchStrategy[timedelta]:
@@ -77,8 +78,7 @@ def some_terms() -> st.SearchStrategy[Terms]:
         timeout=st.none() | durations(TICK),
         start_within=st.none() | durations(TICK),
         payload_version=st.none() | st.integers(2, VERSION_MAX),
-        trace=st.none()
-        | st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [a-z]+=[ !#-\[\]-~]{1,20})?", fullmatch=True),
+        trace=st.none() | st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [a-z]+=[ -~]{1,20})?", fullmatch=True),
     )
 
 
@@ -142,6 +142,9 @@ def test_a_zone_that_is_unknown_here_makes_terms_unreadable_and_says_so():
         {"cron": "0 9 * * * *", "skipped": "shift", "repeated": "once"},
         {"every_s": 60.0, "anchor": None, "after_end": False, "misfire": {"catch_up": 0}},
         {"every_s": 60.0, "anchor": None, "after_end": False, "exclude": [{"moon": "full"}]},
+        {"every_s": 60.0, "anchor": None, "after_end": False, "exclude": [{"date": "2030-01-01", "moon": "full"}]},
+        {"every_s": 60.0, "anchor": None, "after_end": False, "exclude": [DAILY | {"moon": "full"}]},
+        {"every_s": 60.0, "anchor": None, "after_end": False, "misfire": {"catch_up": 3, "moon": "full"}},
         {"every_s": 60.0, "anchor": None, "after_end": False, "exclude": 5},
         {"every_s": 60.0, "anchor": None, "after_end": False, "jitter_s": "long"},
         {"every_s": 1e300, "anchor": None, "after_end": False},
@@ -151,6 +154,16 @@ def test_a_zone_that_is_unknown_here_makes_terms_unreadable_and_says_so():
 )
 def test_a_repetition_of_a_newer_version_is_unreadable_and_no_error(repeat):
     assert decode_terms(json.dumps({"repeat": repeat})).unreadable is not None
+
+
+def test_a_retry_policy_of_a_newer_version_is_unreadable():
+    stored = json.loads(encode_terms(Terms(retry=Retry())))
+    stored["retry"]["moon"] = "full"
+    assert decode_terms(json.dumps(stored)).unreadable is not None
+
+
+def test_what_is_too_deep_to_be_read_is_unreadable_and_no_error():
+    assert decode_terms("[" * 100_000).unreadable is not None
 
 
 def test_terms_that_say_nothing_are_stored_as_nothing():

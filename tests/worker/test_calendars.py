@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 
-from matrixsched import App, Daily, Outcome, Retry, RetryAt, State, call, catch_up, cron, every
+from matrixsched import App, Context, Daily, Outcome, Retry, RetryAt, State, call, catch_up, cron, every
 from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.errors import ActionNotFound, InvalidNumber
 from matrixsched.worker import Worker
@@ -131,6 +131,35 @@ async def test_after_a_standstill_the_newest_missed_ticks_are_made_up_for(app, c
     assert (many.succeeded, many.missed, many.scheduled_at) == (10, 1, newest + HOUR)
 
 
+async def test_a_handler_is_told_which_tick_it_makes_up_for_also_when_it_is_tried_again(app, clock):
+    told: list[tuple[datetime, datetime]] = []
+
+    @app.action("hourly", retry=Retry(first_delay=MINUTE, jitter=0))
+    async def hourly(context: Context) -> None:
+        told.append((context.tick_at, context.scheduled_at))
+        if context.failures == 0:
+            raise ValueError("no luck")
+
+    begin = clock.now()
+    await app.schedule(hourly, id="h", repeat=cron("0 * * * *", misfire=catch_up(3)))
+    clock.advance(HOUR + 5 * MINUTE)
+    for _ in range(2):
+        await run_all_due(app)
+        clock.advance(MINUTE)
+    await run_all_due(app)
+    retried = begin + HOUR + 6 * MINUTE
+    ticks = [begin, begin, begin + HOUR, begin + HOUR]
+    assert told == list(zip(ticks, [begin, retried, begin + HOUR, retried + MINUTE], strict=True))
+
+
+async def test_a_run_by_hand_gives_up_what_was_to_be_made_up_for(app, clock, ran):
+    await app.schedule("note", id="n", repeat=cron("0 * * * *", misfire=catch_up(10)))
+    clock.advance(5 * HOUR + MINUTE)
+    await app.run_now("n")
+    assert await run_all_due(app) == 1
+    assert await app.next_runs("n", 1) == [clock.now() + 59 * MINUTE]
+
+
 async def test_jitter_moves_the_start_but_not_the_grid(app, clock, ran):
     rule = every(HOUR, jitter=20 * MINUTE)
     first = clock.now() + HOUR
@@ -205,6 +234,20 @@ async def test_what_is_moved_by_hand_returns_to_its_rule(app, clock, ran):
     clock.advance(11 * HOUR)
     await run_all_due(app)
     assert await app.next_runs("n", 1) == [datetime(2030, 1, 2, 9, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(("misfire", "runs"), [("skip", 1), (catch_up(2), 3)])
+async def test_what_is_asked_for_by_hand_is_no_tick_that_can_be_missed(app, clock, ran, misfire, runs):
+    await app.schedule("note", id="n", repeat=cron("0 9 * * *", misfire=misfire))
+    await app.reschedule("n", at=clock.now() + HOUR)
+    clock.advance(3 * DAY)
+    assert await run_all_due(app) == runs
+    assert ran == [clock.now()] * runs
+    await app.run_now("n")
+    clock.advance(5 * MINUTE)
+    await run_all_due(app)
+    assert ran[runs:] == [clock.now()]
+    assert (await app.get("n")).status.missed == 0
 
 
 async def test_the_next_runs_end_with_the_action(app, clock, ran):

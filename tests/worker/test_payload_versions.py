@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from matrixsched import App, RetryAt, State, call, every
 from matrixsched.clock import SeededChance
@@ -229,6 +229,19 @@ def returns_nan(old: dict[str, Any]) -> object:
     return {"name": "very secret", "Locale": float("nan")}
 
 
+class Sealed(BaseModel):
+    name: SecretStr
+    locale: str = Field(alias="Locale")
+
+
+def returns_a_secret(old: ReminderV1) -> object:
+    return Sealed(name=SecretStr(old.name), Locale="en")
+
+
+def returns_a_secret_inside(old: ReminderV1) -> object:
+    return {"name": old.name, "Locale": "en", "sealed": [returns_a_secret(old)]}
+
+
 BROKEN: dict[Callable[[Any], object], str] = {
     raises: "the upcaster from version 1 failed: it raised ValueError. Correct the upcaster",
     leaves: "the upcaster from version 1 failed: it raised SystemExit. Correct the upcaster",
@@ -236,6 +249,8 @@ BROKEN: dict[Callable[[Any], object], str] = {
     returns_nothing: "lifted from version 1, it does not fit: payload: Input should be an object",
     returns_what_is_no_json: "the upcaster from version 1 failed: it raised PydanticSerializationError",
     returns_nan: "the upcaster from version 1 failed: it raised ValueError",
+    returns_a_secret: "the upcaster from version 1 failed: it returned a secret, which would be stored as asterisks",
+    returns_a_secret_inside: "the upcaster from version 1 failed: it returned a secret, which",
 }
 
 
