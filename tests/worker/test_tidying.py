@@ -17,6 +17,7 @@ from matrixsched.store.statements import statement
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transition
 from matrixsched.store.values import Change
+from matrixsched.store.wrapper import StoreWrapper
 from matrixsched.worker import Worker, WorkerPolicy
 from matrixsched.worker.policy import ATTEMPT_LEASE_MAX
 
@@ -204,27 +205,27 @@ async def test_at_most_half_of_the_time_is_spent_on_it(app: App, clock: ManualCl
 # One at a time.
 
 
-class NotedStore:
+class NotedStore(StoreWrapper):
     """Notes what it is asked, by name."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
         self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def run(self, transition: Transition[T]) -> T:
         self.asked.append(transition.name)
-        return await self._store.run(transition)
+        return await self._inner.run(transition)
+
+    def sibling(self) -> Store:
+        return self._inner.sibling()
 
 
 @pytest.fixture
 def noted(app: App) -> Iterator[NotedStore]:
     noted = NotedStore(app.store)
-    app.store = noted  # type: ignore[assignment]
+    app.store = noted
     yield noted
-    app.store = noted._store
+    app.store = noted._inner
 
 
 async def halfway(app: App) -> Worker:
