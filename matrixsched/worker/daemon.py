@@ -97,6 +97,8 @@ class Worker:
     # Life.
 
     async def __aenter__(self) -> Self:
+        if self._beside is not None:
+            raise BadInput("a Worker runs once, and this one has: enter another Worker(app)")
         self._beside = running_beside(self, self._app)
         await self._beside.__aenter__()
         return self
