@@ -262,6 +262,24 @@ async def test_a_worker_that_was_killed_is_replaced_when_its_lease_is_over(
     assert noted.asked.count("sweep_dead") == 2
 
 
+async def test_a_worker_that_stops_lets_another_go_on_at_once(app: App, noted: NotedStore, tidied: list[Tidied]):
+    worker, other = await halfway(app), Worker(app, WorkerPolicy(tidy_batch=5))
+    worker.stop()
+    await worker.run()
+    noted.asked.clear()
+    assert [await other.tidying.step(), await other.tidying.step()] == [EVERY_S / 10, EVERY_S]
+    assert noted.asked.count("sweep_dead") == 2
+
+
+async def test_a_worker_that_stops_leaves_the_chore_of_another_alone(app: App, tidied: list[Tidied]):
+    holder, stopping = await halfway(app), Worker(app)
+    assert await stopping.tidying.step() == EVERY_S
+    stopping.stop()
+    await stopping.run()
+    assert await Worker(app).tidying.step() == EVERY_S
+    assert await holder.tidying.step() == EVERY_S / 10
+
+
 async def test_a_worker_that_starts_goes_on_where_another_stopped(app: App, clock: ManualClock, tidied: list[Tidied]):
     """The sweep comes to a dead row behind the place where it stopped, and not to one before it, in this round."""
     await halfway(app)

@@ -110,6 +110,11 @@ class SqliteHygiene(SqliteAsking):
         return bool(rows)
 
     @transition
+    def leave_chore(self, name: str, holder: UUID) -> Conversation[bool]:
+        rows = yield self._ask("leave_chore", chore=name, holder=str(holder))
+        return bool(rows)
+
+    @transition
     def end_chore(self, name: str, holder: UUID, position: TidyPosition) -> Conversation[bool]:
         rows = yield self._ask(
             "end_chore", chore=name, holder=str(holder), position=encode_position(position), now=self._now()

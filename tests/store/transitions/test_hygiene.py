@@ -425,6 +425,16 @@ async def test_a_holder_keeps_its_chore_by_taking_it_again(scene: Scene):
         assert await take(scene, 2) is None
 
 
+async def test_a_chore_that_is_left_undone_goes_on_with_anybody_at_once(scene: Scene):
+    await take(scene, 1)
+    await keep(scene, 1, HALFWAY)
+    assert not await scene.run(scene.do.leave_chore(TIDY, UUID(int=2)))
+    assert await take(scene, 2) is None
+    assert await scene.run(scene.do.leave_chore(TIDY, UUID(int=1)))
+    assert await take(scene, 2) == HALFWAY
+    assert not await scene.run(scene.do.leave_chore(TIDY, UUID(int=1)))
+
+
 async def test_a_chore_that_was_done_rests(scene: Scene):
     await take(scene, 1)
     assert await end(scene, 1)
