@@ -142,6 +142,22 @@ async def test_after_the_clock_was_set_back_a_crash_does_not_hold_an_action_up_f
     assert (status.state, status.interrupted) == (State.DONE, 1)
 
 
+async def test_after_the_clock_was_set_back_a_new_version_does_not_wait_for_a_crashed_one_as_long(
+    app: App, clock: ManualClock, tidied: list[Tidied]
+):
+    await app.schedule("work", id="a")
+    killed = Worker(app)
+    await killed.intake.step()
+    clock.advance(-DAY)
+    await app.run_now("a")
+    worker = Worker(app)
+    assert await worker.run_due() == 0
+    await tidy(worker)
+    clock.advance(ATTEMPT_LEASE_MAX)
+    assert await worker.run_due() == 1
+    assert (await app.get("a")).status.state is State.DONE
+
+
 # As much as comes in.
 
 
