@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from matrixsched import App, Outcome, Retry, State, call
-from matrixsched.clock import ManualClock, SystemChance
+from matrixsched.clock import ManualClock, SeededChance, SystemChance
 from matrixsched.events import Tidied
 from matrixsched.rules.names import shard_of
 from matrixsched.store.statements import statement
@@ -124,6 +124,26 @@ async def test_what_nobody_can_run_expires_without_a_handler(app: App, clock: Ma
     assert (status.state, status.last_outcome, status.attempts_started) == (State.EXPIRED, Outcome.EXPIRED, 0)
     assert (await app.get("b")).status.state is State.LIVE
     assert [event.expired for event in tidied] == [1]
+
+
+async def test_what_the_only_worker_that_could_run_it_left_behind_expires(
+    app: App, clock: ManualClock, tidied: list[Tidied]
+):
+    await app.schedule("rare", id="a", expires_at=clock.now() + DAY)
+    worker = Worker(app)
+    assert await worker.run_due() == 0  # it is parked for workers that know its handler
+    async with App(app.url, clock=clock, chance=SeededChance(2)) as other:
+
+        @other.action("rare")
+        async def rare() -> None: ...
+
+        await Worker(other).intake.step()  # which claims it, and is killed
+    clock.advance(DAY)
+    await worker.run_due()
+    await tidy(worker)
+    status = (await app.get("a")).status
+    assert (status.state, status.interrupted) == (State.EXPIRED, 1)
+    assert [past.outcome for past in await app.history("a")] == [Outcome.INTERRUPTED]
 
 
 async def test_after_the_clock_was_set_back_a_crash_does_not_hold_an_action_up_for_as_long(

@@ -338,9 +338,18 @@ async def test_what_was_moved_past_its_expiry_expires(scene: Scene):
 
 async def test_an_attempt_under_way_is_not_expired(scene: Scene):
     attempt = await scene.start(expires_at=scene.now + TICK)
-    scene.clock.advance(LEASE * 2)
+    scene.clock.advance(LEASE - TICK)
     assert await expire(scene) == Expiry(0, 0, 0)
     assert await scene.record(done(attempt)) == [Answer.RECORDED]
+
+
+async def test_an_attempt_whose_lease_is_over_expires_as_interrupted(scene: Scene):
+    attempt = await scene.start(expires_at=scene.now + TICK)
+    scene.clock.advance(LEASE)
+    assert await expire(scene) == Expiry(1, 1, 1)
+    status = (await scene.action()).status
+    assert (status.state, status.interrupted) == (State.EXPIRED, 1)
+    assert await scene.record(done(attempt)) == [Answer.LOST]
 
 
 async def test_what_a_failed_attempt_left_waiting_expires_with_its_counters(scene: Scene):
