@@ -255,7 +255,8 @@ class Events:
             try:
                 subscriber(event)
             except Exception as error:
-                subscribers.remove(subscriber)
+                with suppress(ValueError):  # it ended its subscription before it raised
+                    subscribers.remove(subscriber)
                 sys.unraisablehook(
                     _Unraisable(type(error), error, error.__traceback__, "a subscriber to events raised", subscriber)  # type: ignore[arg-type]
                 )

@@ -50,6 +50,10 @@ class Hygiene(Protocol):
         """Note how far it has come and keep it; False if it is somebody else's by now."""
         ...
 
+    def leave_chore(self, name: str, holder: UUID) -> Transition[bool]:
+        """Let it go undone, for others to go on with; False if it is somebody else's by now."""
+        ...
+
     def end_chore(self, name: str, holder: UUID, position: TidyPosition) -> Transition[bool]:
         """Let it go as done; False if it is somebody else's by now."""
         ...

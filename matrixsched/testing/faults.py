@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum, auto
@@ -15,11 +15,11 @@ from matrixsched.errors import BadInput, DatabaseUnavailable, OutcomeUnknown
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.names import check_name
 from matrixsched.rules.times import check_duration, check_integer
-from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
-from matrixsched.store.values import Acquired, Claimed, Pool
+from matrixsched.store.values import Acquired, Claimed
+from matrixsched.store.wrapper import StoreWrapper
 
 T = TypeVar("T")
 F = TypeVar("F", "_Fault", "_Death")
@@ -161,33 +161,13 @@ class Tape:
         self.attempts.update({(attempt.claim.guid, attempt.claim.attempt): attempt for attempt in attempts})
 
 
-class StageStore:
+class StageStore(StoreWrapper):
     """The real store, with faults between it and everybody else."""
 
     def __init__(self, inner: Store, faults: Faults, tape: Tape) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._faults = faults
         self._tape = tape
-
-    @property
-    def dialect(self) -> Dialect:
-        return self._inner.dialect
-
-    @property
-    def installation(self) -> str:
-        return self._inner.installation
-
-    @property
-    def transitions(self) -> Transitions:
-        return self._inner.transitions
-
-    @property
-    def description(self) -> str:
-        return self._inner.description
-
-    @property
-    def pool(self) -> Pool:
-        return self._inner.pool
 
     async def run(self, transition: Transition[T]) -> T:
         fault = self._faults.strike(transition.name)
@@ -206,15 +186,6 @@ class StageStore:
 
     async def close(self) -> None:
         """The stage does that."""
-
-    async def upgrade(self, shard_count: int) -> list[str]:
-        return await self._inner.upgrade(shard_count)
-
-    async def drop(self) -> None:
-        await self._inner.drop()
-
-    async def watch(self, changed: Callable[[], None]) -> None:
-        await self._inner.watch(changed)
 
     def sibling(self) -> StageStore:
         return StageStore(self._inner.sibling(), self._faults, self._tape)

@@ -14,11 +14,9 @@ from anyio.from_thread import BlockingPortal
 from matrixsched.clock import Chance, Clock, SystemChance
 from matrixsched.store.opening import open_store
 from matrixsched.store.sqlite.store import SqliteStore
-from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.transitions import Transitions
-from matrixsched.store.values import Pool
+from matrixsched.store.wrapper import StoreWrapper
 
 T = TypeVar("T")
 
@@ -59,35 +57,15 @@ def thrown_away(url: str, clock: Clock, chance: Chance, portal: BlockingPortal) 
         portal.call(store.close)
 
 
-class PortalStore:
+class PortalStore(StoreWrapper):
     """A store whose connections belong to the stage's own event loop, for callers in any other.
 
     It is open as long as the stage is: test runners begin and end event loops as they please.
     """
 
     def __init__(self, inner: Store, portal: BlockingPortal) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._portal = portal
-
-    @property
-    def dialect(self) -> Dialect:
-        return self._inner.dialect
-
-    @property
-    def installation(self) -> str:
-        return self._inner.installation
-
-    @property
-    def transitions(self) -> Transitions:
-        return self._inner.transitions
-
-    @property
-    def description(self) -> str:
-        return self._inner.description
-
-    @property
-    def pool(self) -> Pool:
-        return self._inner.pool
 
     async def run(self, transition: Transition[T]) -> T:
         return await anyio.to_thread.run_sync(partial(self._portal.call, self._inner.run, transition))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 async def running_beside(worker: Worker, app: App) -> AsyncIterator[Worker]:
     """Run the worker while the block runs, then let it finish what it has begun.
 
-    Signals stay the program's own. A worker that gives up cancels the block and says why in its stead. Whatever is
-    raised comes out as itself, not wrapped in a group: that there is a task group is nobody's business.
+    Signals stay the program's own. A worker that gives up cancels the block and says why in its stead. Whatever the
+    block raises, also to exit, comes out as itself, not wrapped in a group: that there is one is nobody's business.
     """
     given_up: MatrixSchedError | None = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     async with app, anyio.create_task_group() as group:
 
         async def run() -> None:
@@ -38,7 +38,9 @@ async def running_beside(worker: Worker, app: App) -> AsyncIterator[Worker]:
         await worker.running.wait()
         try:
             yield worker
-        except Exception as error:
+        except (anyio.get_cancelled_exc_class(), GeneratorExit):
+            raise
+        except BaseException as error:
             failure = error
         worker.stop()
     if given_up is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -97,6 +97,8 @@ class Worker:
     # Life.
 
     async def __aenter__(self) -> Self:
+        if self._beside is not None:
+            raise BadInput("a Worker runs once, and this one has: enter another Worker(app)")
         self._beside = running_beside(self, self._app)
         await self._beside.__aenter__()
         return self
@@ -119,7 +121,6 @@ class Worker:
         async with self._kept_leases(), anyio.create_task_group() as keeping:
             self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
-            self._start(keeping, "tidy", self.tidying.step, Wakeup())
             self._start(keeping, "sample", self.sampling.backlog, Wakeup())
             self._start(keeping, "loop", self.sampling.loop, Wakeup())
             keeping.start_soon(self._store.watch, self._news.set)
@@ -128,6 +129,7 @@ class Worker:
                 self.runner.open_slots(running)
                 async with anyio.create_task_group() as feeding:
                     self._start(feeding, "intake", self.intake.step, self._news)
+                    self._start(feeding, "tidy", self.tidying.step, Wakeup())
                     feeding.start_soon(self._guard_slots)
                     self._events.emit(WorkerStarted(self.name, tuple(self._handlers.names), self.policy.concurrency))
                     self.running.set()
@@ -138,6 +140,7 @@ class Worker:
                 cancelled = await self._let_finish()
             with anyio.move_on_after(self.policy.farewell.total_seconds(), shield=True):
                 await self._flush()
+                await self._leave_chore()
             keeping.cancel_scope.cancel()
         self._events.emit(WorkerStopped(self.name, given_back, cancelled))
         if self._given_up is not None:
@@ -201,6 +204,10 @@ class Worker:
         """Record the last outcomes, as far as the database takes them."""
         while not self.recorder.is_idle:
             await self.recorder.settled.wait_at_most(0.05, self._clock)
+
+    async def _leave_chore(self) -> None:
+        with suppress(DatabaseError):  # its lease ends by itself
+            await self.tidying.leave()
 
     @asynccontextmanager
     async def _kept_leases(self) -> AsyncIterator[None]:

@@ -36,14 +36,18 @@ class Tidying:
         self._events = events
         self._clock = clock
         self._holder = chance.guid()
+        self._may_hold = False
+        """Whether the chore is ours, or would be if an answer that was lost said so."""
 
     async def step(self) -> float:
         """One batch of each kind, if it is our turn; the rest until there may be more to do."""
         every = self._policy.tidy_every
+        self._may_hold = True
         position = await self._store.run(
             self._do.take_chore(TIDY, self._holder, lease=self._policy.shard_lease, every=every)
         )
         if position is None:
+            self._may_hold = False
             return every.total_seconds()
         began = self._clock.monotonic()
         batch = await self._batch(position)
@@ -51,12 +55,19 @@ class Tidying:
             self._events.emit(batch.tidied)
         if batch.position.is_complete and not batch.is_full:
             await self._store.run(self._do.end_chore(TIDY, self._holder, TidyPosition()))
+            self._may_hold = False
             return every.total_seconds()
         # At most half of the time is spent on it, however much there is.
         rest_s = self._clock.monotonic() - began if batch.is_full else every.total_seconds() / SWEEPS_PER_TURN
         lease = self._policy.shard_lease + timedelta(seconds=rest_s)
         await self._store.run(self._do.keep_chore(TIDY, self._holder, batch.position, lease=lease))
         return rest_s
+
+    async def leave(self) -> None:
+        """Let another worker go on with it at once, and not only when the lease is over."""
+        if self._may_hold:
+            await self._store.run(self._do.leave_chore(TIDY, self._holder))
+            self._may_hold = False
 
     async def _batch(self, position: TidyPosition) -> _Batch:
         run, limit = self._store.run, self._policy.tidy_batch

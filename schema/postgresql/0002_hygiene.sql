@@ -9,7 +9,7 @@ create index if not exists scheduled_actions_pruned
 
 -- Rows that wait, perhaps for a worker that never comes, and are too late by now. Those without an end cost nothing.
 create index if not exists processing_queue_expires
-    on matrixsched.processing_queue (expires_at) where expires_at is not null and claimed_by is null;
+    on matrixsched.processing_queue (expires_at) where expires_at is not null;
 
 create table matrixsched.chores (
     name        text        collate "C" primary key,

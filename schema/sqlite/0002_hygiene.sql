@@ -8,7 +8,7 @@ create index if not exists matrixsched_scheduled_actions_pruned
 
 -- Rows that wait, perhaps for a worker that never comes, and are too late by now. Those without an end cost nothing.
 create index if not exists matrixsched_processing_queue_expires
-    on matrixsched_processing_queue (expires_at) where expires_at is not null and claimed_by is null;
+    on matrixsched_processing_queue (expires_at) where expires_at is not null;
 
 create table matrixsched_chores (
     name        text    not null primary key,

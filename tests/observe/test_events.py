@@ -83,6 +83,22 @@ async def test_a_subscriber_that_raised_is_heard_no_more_and_may_be_ended_all_th
     assert reported == ["mine"]
 
 
+async def test_a_subscriber_that_ends_its_subscription_and_raises_harms_nobody(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda report: reported.append(str(report.exc_value)))
+
+    def hear_once(event: CallsWritten) -> None:
+        end()
+        raise ValueError("mine")
+
+    end = app.events.subscribe(CallsWritten, hear_once)
+    for _ in range(2):
+        await app.schedule("greet", "Ada")
+    assert reported == ["mine"]
+
+
 async def _awaited(event: AttemptEnded) -> None: ...
 
 

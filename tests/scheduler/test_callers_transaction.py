@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
 from sqlalchemy import create_engine
+from sqlalchemy.event import listen
 from support.callers import (
     ASYNC_KINDS,
     SYNC_KINDS,
@@ -20,6 +21,7 @@ from support.callers import (
     django_connection,
     path_of,
     sync_caller,
+    with_driver,
 )
 
 from matrixsched import App, call, every
@@ -186,6 +188,27 @@ async def test_a_connection_that_begins_by_itself_needs_no_begin(app, database_u
     assert ran == ["kept"]
 
 
+@pytest.mark.parametrize("kind", [kind for kind in ASYNC_KINDS if kind.startswith("sqlalchemy")], indirect=True)
+async def test_a_connection_of_sqlalchemy_that_commits_each_statement_is_refused(app, caller, ran):
+    connection = await caller.connection.execution_options(isolation_level="AUTOCOMMIT")
+    with pytest.raises(BadInput, match=r"no transaction is open on the connection.* AUTOCOMMIT"):
+        await app.schedule("note", "a", id="n", connection=connection)
+    await connection.rollback()
+    assert await app.list() == []
+
+
+@pytest.mark.parametrize("kind", ["psycopg"], indirect=True)
+async def test_a_pipeline_of_psycopg_takes_actions(app, caller, ran):
+    await caller.begin()
+    async with caller.connection.pipeline():
+        await caller.connection.execute("select 1")
+        await app.schedule("note", "a", id="a", connection=caller.connection)
+        await app.schedule("note", "b", id="b", connection=caller.connection)
+    await caller.commit()
+    await Worker(app).run_due()
+    assert sorted(ran) == ["a", "b"]
+
+
 async def test_a_synchronous_connection_is_sent_to_the_synchronous_calls(app, database_url, ran):
     kind = "sqlite3" if app.store.dialect == "sqlite" else "psycopg"
     with sync_caller(kind, database_url) as other, pytest.raises(BadInput, match=r"app\.sync"):
@@ -299,6 +322,36 @@ def test_a_synchronous_connection_without_a_transaction_is_refused(sync_app, syn
     with pytest.raises(BadInput, match="no transaction is open on the connection"):
         sync_app.sync.schedule("note", "a", connection=sync.connection)
     assert sync_app.sync.list() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("sqlalchemy pysqlite", {"isolation_level": "AUTOCOMMIT"}),
+        ("sqlalchemy pysqlite", {"connect_args": {"isolation_level": None}}),
+        ("sqlalchemy psycopg", {"isolation_level": "AUTOCOMMIT"}),
+    ],
+    indirect=["kind"],
+)
+def test_an_engine_of_sqlalchemy_that_commits_each_statement_is_refused(sync_app, database_url, kind, options):
+    engine = create_engine(with_driver(database_url, kind.split()[1]), **options)
+    with engine.connect() as own, pytest.raises(BadInput, match="no transaction is open on the connection"):
+        sync_app.sync.schedule("note", "a", connection=own)
+    engine.dispose()
+    assert sync_app.sync.list() == []
+
+
+@pytest.mark.parametrize("kind", ["sqlalchemy pysqlite"], indirect=True)
+def test_an_engine_that_tells_sqlite_itself_how_to_begin_is_welcome(sync_app, database_url, kind):
+    engine = create_engine(with_driver(database_url, "pysqlite"), connect_args={"isolation_level": None})
+    listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
+    with engine.connect() as own:
+        sync_app.sync.schedule("note", "gone", id="gone", connection=own)
+        own.rollback()
+        sync_app.sync.schedule("note", "kept", id="kept", connection=own)
+        own.commit()
+    engine.dispose()
+    assert run_by_a_worker(sync_app) == ["kept"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite3", "psycopg"], indirect=True)

@@ -140,12 +140,12 @@ def expired_when_late(commit: Commit) -> Objections:
             yield f"{action.id} at {action.guid} still has time"
 
 
-def expired_unclaimed(commit: Commit) -> Objections:
-    """An action does not expire behind the back of an attempt at it."""
-    claimed = {(row.id, row.guid) for row in commit.before.queue if row.claimed_by is not None}
+def expired_unleased(commit: Commit) -> Objections:
+    """An action does not expire behind the back of an attempt at it whose lease runs."""
+    leased = {(row.id, row.guid) for row in commit.before.queue if row.is_leased(commit.now)}
     for action in _expired_by(commit):
-        if (action.id, action.guid) in claimed:
-            yield f"{action.id} at {action.guid} was claimed"
+        if (action.id, action.guid) in leased:
+            yield f"{action.id} at {action.guid} was leased"
 
 
 def _expired_by(commit: Commit) -> list[ActionRow]:
@@ -175,7 +175,7 @@ AT_EVERY_COMMIT: tuple[Callable[[Commit], Objections], ...] = (
     written_by_its_holder,
     extended_only_if_held,
     expired_when_late,
-    expired_unclaimed,
+    expired_unleased,
 )
 
 

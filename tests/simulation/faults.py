@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
-from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
+from matrixsched.store.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -130,39 +130,24 @@ class NotedTransitions:
         return noted
 
 
-class FaultyStore:
+class FaultyStore(StoreWrapper):
     """A host's connection to the one database of the world."""
 
     def __init__(self, world: World, host: str) -> None:
+        super().__init__(world.database.store)
         self._world = world
         self._host = host
-        self._inner = world.database.store
         self._transitions: Any = NotedTransitions(self._inner.transitions)
-
-    @property
-    def dialect(self) -> Dialect:
-        return self._inner.dialect
-
-    @property
-    def installation(self) -> str:
-        return self._inner.installation
 
     @property
     def transitions(self) -> Transitions:
         return self._transitions  # type: ignore[no-any-return]
-
-    @property
-    def description(self) -> str:
-        return self._inner.description
 
     async def open(self) -> None:
         """The database is there before the first host."""
 
     async def close(self) -> None:
         """And outlives the last."""
-
-    async def upgrade(self, shard_count: int) -> list[str]:
-        return await self._inner.upgrade(shard_count)
 
     def sibling(self) -> Store:
         return FaultyStore(self._world, self._host)

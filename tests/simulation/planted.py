@@ -240,8 +240,12 @@ PLANTED = (
     ),
     Planted(
         "an attempt under way expires",
-        sql("expire_waiting.look", "p.expires_at <= :now and p.claimed_by is null", "p.expires_at <= :now + 60000000"),
-        ("expired_unclaimed",),
+        sql(
+            "expire_waiting.look",
+            "p.expires_at <= :now and (p.claimed_by is null or p.scheduled_at <= :now)",
+            "p.expires_at <= :now + 60000000",
+        ),
+        ("expired_unleased",),
     ),
     Planted(
         "what still has time expires",

@@ -21,7 +21,9 @@ NOTHING = Expiry(0, 0, 0)
 
 EXPIRE_WAITS_FOR_USERS = Mutant("expire_waiting", "for no key update of a skip locked", "for no key update of a")
 EXPIRE_BLIND = Mutant(
-    "expire_waiting", "and p.expires_at <= {now} and p.claimed_by is null for update of p", "for update of p"
+    "expire_waiting",
+    "and p.expires_at <= {now} and (p.claimed_by is null or p.scheduled_at <= {now}) for update of p",
+    "for update of p",
 )
 EXPIRE_BY_KEY = Mutant(
     "expire_waiting",
@@ -92,6 +94,22 @@ async def test_what_is_claimed_meanwhile_does_not_expire(world: World, taken_out
     await held.resume()
     assert (await held.answer()).expired == (1 if taken_out else 0)
     assert await world.state("a") == ("expired" if taken_out else "live")
+    answer = (await world.run(world.recording(attempt)))[attempt.claim.guid]
+    assert answer is (Answer.LOST if taken_out else Answer.RECORDED)
+
+
+@cured(row_not_looked_at_again=[EXPIRE_BLIND, EXPIRE_BY_KEY])
+async def test_an_attempt_whose_lease_is_prolonged_after_all_does_not_expire(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    await world.run(world.scheduling(replace(world.an_action("a"), expires_at=world.now + LEASE)))
+    attempt = (await world.take())["a"]
+    world.clock.advance(LEASE)
+    held = await world.paused(expiring(world))
+    await world.run(world.extending(attempt))
+    await held.resume()
+    assert (await held.answer()).expired == (1 if taken_out else 0)
     answer = (await world.run(world.recording(attempt)))[attempt.claim.guid]
     assert answer is (Answer.LOST if taken_out else Answer.RECORDED)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from support.interleaving import LEASE, Ddl, Mutant, StatementGoesOn, Taken, World, cured
+from support.interleaving import LEASE, Ddl, Mutant, StatementGoesOn, StatementWaits, Taken, World, cured
 
 pytestmark = pytest.mark.anyio
+
+HOUR = timedelta(hours=1)
 
 NO_UNIQUE = Ddl("alter table matrixsched.shard_locks drop constraint shard_locks_last_lock_guid_key")
 PARTIAL_UNIQUE = Ddl("create unique index on matrixsched.shard_locks (last_lock_guid) where locked")
@@ -20,6 +23,7 @@ MOVE_FENCE_WAITS = Mutant("move", "for key share skip locked", "for key share")
 MOVE_FENCE_SHARE = Mutant("move", "for key share skip locked", "for share skip locked")
 MOVE_NO_ROW_LOCK = Mutant("move", "for update skip locked", "")
 MOVE_NO_CONFLICT = Mutant("move", "on conflict (shard_id, action_id, action_guid) do nothing", "")
+MOVE_WAITS_FOR_OUTDATED = Mutant("move", "for update of p skip locked", "for update of p")
 
 CLAIM_NO_FENCE_LOCK = Mutant("claim", "for key share skip locked", "")
 CLAIM_FENCE_WAITS = Mutant("claim", "for key share skip locked", "for key share")
@@ -248,3 +252,50 @@ async def test_a_twin_of_a_claim_that_is_still_running_hands_nothing_out(
     await first.commit()
     attempts = [*claimed.attempts, *(await twin.outcome()).attempts]
     assert [attempt.claim.attempt for attempt in attempts] == ([1, 2] if taken_out else [1])
+
+
+# Earlier versions.
+
+
+async def two_versions(world: World) -> tuple[UUID, UUID, UUID]:
+    """An action due in an hour whose first version waits in processing, and whose second is new.
+
+    Under which guid the shard is held, and the guids of both.
+    """
+    (first,) = await world.schedule("a", at=world.now + HOUR)
+    holder = await world.acquire()
+    await world.run(world.moving(holder))
+    (second,) = await world.schedule("a", at=world.now + HOUR)
+    return holder, first.guid, second.guid
+
+
+async def test_a_move_drops_what_is_outdated_although_a_user_replaces_the_action_meanwhile(world: World) -> None:
+    holder, first, second = await two_versions(world)
+    held = await world.paused(world.moving(holder))
+    (third,) = await world.schedule("a", at=world.now + HOUR)
+    await held.resume()
+    assert (await held.answer()).seen == 1
+    assert (await world.processing(first), await world.processing(third.guid)) == (None, None)
+    assert (await world.run(world.moving(holder))).seen == 1
+    assert await world.processing(second) is None
+    assert await world.processing(third.guid) is not None
+
+
+@cured(waits=[MOVE_WAITS_FOR_OUTDATED])
+async def test_a_move_does_not_wait_for_who_writes_an_outdated_version(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    holder, first, second = await two_versions(world)
+    other = await world.session()
+    await other.begin()
+    await other.connection.execute("select from matrixsched.processing_queue where action_guid = $1 for update", first)
+    if taken_out:
+        with pytest.raises(StatementWaits):
+            await world.run(world.moving(holder))
+        await other.commit()
+        return
+    assert (await world.run(world.moving(holder))).seen == 1
+    await other.commit()
+    assert await world.processing(first) is not None, "it is left to the sweep"
+    assert await world.processing(second) is not None

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.anyio
 CLAIM_BLIND = Mutant("claim", "when r.scheduled_at is not null then 'blocked'", "when false then 'blocked'")
 CLAIM_NEVER_BUSY = Mutant("claim", "when d.action_id in (select action_id from siblings) then 'busy'", "")
 CLAIM_SIBLING_UNLOCKED = Mutant("claim", "for share of s skip locked", "")
-CLAIM_PUSHES_NOT = Mutant("claim", "when 'blocked' then j.blocked_until", "when 'blocked' then p.scheduled_at")
+CLAIM_PUSHES_NOT = Mutant(
+    "claim", "when 'blocked' then least(j.blocked_until,", "when 'blocked' then least(p.scheduled_at,"
+)
 MOVE_BLIND = Mutant("move", "when r.scheduled_at is not null then 'blocked'", "when false then 'blocked'")
 MOVE_NEVER_BUSY = Mutant("move", "when t.action_id in (select action_id from siblings) then 'busy'", "")
 MOVE_SIBLING_UNLOCKED = Mutant("move", "for share of s skip locked", "")

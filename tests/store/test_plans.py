@@ -172,6 +172,7 @@ HOT: dict[str, Transition[Any]] = {
     "expire_waiting": DO.expire_waiting(limit=LIMIT),
     "take_chore": DO.take_chore(TIDY, SYNC, lease=LEASE, every=LEASE),
     "keep_chore": DO.keep_chore(TIDY, SYNC, TidyPosition(), lease=LEASE),
+    "leave_chore": DO.leave_chore(TIDY, SYNC),
     "end_chore": DO.end_chore(TIDY, SYNC, TidyPosition()),
 }
 BAD = "a statement that reads everything"

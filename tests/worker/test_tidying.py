@@ -10,13 +10,14 @@ from uuid import UUID
 import pytest
 
 from matrixsched import App, Outcome, Retry, State, call
-from matrixsched.clock import ManualClock, SystemChance
+from matrixsched.clock import ManualClock, SeededChance, SystemChance
 from matrixsched.events import Tidied
 from matrixsched.rules.names import shard_of
 from matrixsched.store.statements import statement
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transition
 from matrixsched.store.values import Change
+from matrixsched.store.wrapper import StoreWrapper
 from matrixsched.worker import Worker, WorkerPolicy
 from matrixsched.worker.policy import ATTEMPT_LEASE_MAX
 
@@ -125,6 +126,26 @@ async def test_what_nobody_can_run_expires_without_a_handler(app: App, clock: Ma
     assert [event.expired for event in tidied] == [1]
 
 
+async def test_what_the_only_worker_that_could_run_it_left_behind_expires(
+    app: App, clock: ManualClock, tidied: list[Tidied]
+):
+    await app.schedule("rare", id="a", expires_at=clock.now() + DAY)
+    worker = Worker(app)
+    assert await worker.run_due() == 0  # it is parked for workers that know its handler
+    async with App(app.url, clock=clock, chance=SeededChance(2)) as other:
+
+        @other.action("rare")
+        async def rare() -> None: ...
+
+        await Worker(other).intake.step()  # which claims it, and is killed
+    clock.advance(DAY)
+    await worker.run_due()
+    await tidy(worker)
+    status = (await app.get("a")).status
+    assert (status.state, status.interrupted) == (State.EXPIRED, 1)
+    assert [past.outcome for past in await app.history("a")] == [Outcome.INTERRUPTED]
+
+
 async def test_after_the_clock_was_set_back_a_crash_does_not_hold_an_action_up_for_as_long(
     app: App, clock: ManualClock, tidied: list[Tidied]
 ):
@@ -139,6 +160,22 @@ async def test_after_the_clock_was_set_back_a_crash_does_not_hold_an_action_up_f
     assert await worker.run_due() == 1
     status = (await app.get("a")).status
     assert (status.state, status.interrupted) == (State.DONE, 1)
+
+
+async def test_after_the_clock_was_set_back_a_new_version_does_not_wait_for_a_crashed_one_as_long(
+    app: App, clock: ManualClock, tidied: list[Tidied]
+):
+    await app.schedule("work", id="a")
+    killed = Worker(app)
+    await killed.intake.step()
+    clock.advance(-DAY)
+    await app.run_now("a")
+    worker = Worker(app)
+    assert await worker.run_due() == 0
+    await tidy(worker)
+    clock.advance(ATTEMPT_LEASE_MAX)
+    assert await worker.run_due() == 1
+    assert (await app.get("a")).status.state is State.DONE
 
 
 # As much as comes in.
@@ -204,27 +241,27 @@ async def test_at_most_half_of_the_time_is_spent_on_it(app: App, clock: ManualCl
 # One at a time.
 
 
-class NotedStore:
+class NotedStore(StoreWrapper):
     """Notes what it is asked, by name."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
         self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def run(self, transition: Transition[T]) -> T:
         self.asked.append(transition.name)
-        return await self._store.run(transition)
+        return await self._inner.run(transition)
+
+    def sibling(self) -> Store:
+        return self._inner.sibling()
 
 
 @pytest.fixture
 def noted(app: App) -> Iterator[NotedStore]:
     noted = NotedStore(app.store)
-    app.store = noted  # type: ignore[assignment]
+    app.store = noted
     yield noted
-    app.store = noted._store
+    app.store = noted._inner
 
 
 async def halfway(app: App) -> Worker:
@@ -259,6 +296,24 @@ async def test_a_worker_that_was_killed_is_replaced_when_its_lease_is_over(
     # Twelve rows, five at a time: the second and third batch are left.
     assert [await other.tidying.step(), await other.tidying.step()] == [EVERY_S / 10, EVERY_S]
     assert noted.asked.count("sweep_dead") == 2
+
+
+async def test_a_worker_that_stops_lets_another_go_on_at_once(app: App, noted: NotedStore, tidied: list[Tidied]):
+    worker, other = await halfway(app), Worker(app, WorkerPolicy(tidy_batch=5))
+    worker.stop()
+    await worker.run()
+    noted.asked.clear()
+    assert [await other.tidying.step(), await other.tidying.step()] == [EVERY_S / 10, EVERY_S]
+    assert noted.asked.count("sweep_dead") == 2
+
+
+async def test_a_worker_that_stops_leaves_the_chore_of_another_alone(app: App, tidied: list[Tidied]):
+    holder, stopping = await halfway(app), Worker(app)
+    assert await stopping.tidying.step() == EVERY_S
+    stopping.stop()
+    await stopping.run()
+    assert await Worker(app).tidying.step() == EVERY_S
+    assert await holder.tidying.step() == EVERY_S / 10
 
 
 async def test_a_worker_that_starts_goes_on_where_another_stopped(app: App, clock: ManualClock, tidied: list[Tidied]):

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from matrixsched import App, State
-from matrixsched.errors import HandlersLeaked, MatrixSchedError, NotOpen
+from matrixsched.errors import BadInput, HandlersLeaked, MatrixSchedError, NotOpen
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -74,15 +74,28 @@ async def test_what_is_under_way_at_the_end_is_finished_and_recorded(closed_app)
         assert (await closed_app.get("w")).status.state is State.DONE
 
 
-async def test_what_the_block_raises_comes_out_as_itself_after_the_worker_finished(closed_app):
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+async def test_what_the_block_raises_comes_out_as_itself_after_the_worker_finished(closed_app, error):
     @closed_app.action("work")
     async def work() -> None: ...
 
     worker = Worker(closed_app)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(error):
         async with worker:
-            raise ZeroDivisionError
+            raise error
     assert worker.stopping.is_set()
+
+
+async def test_a_worker_that_has_run_is_not_entered_again(closed_app):
+    @closed_app.action("work")
+    async def work() -> None: ...
+
+    worker = Worker(closed_app)
+    async with worker:
+        pass
+    with pytest.raises(BadInput, match="runs once"):
+        async with worker:
+            pytest.fail("it would run nothing")
 
 
 async def test_a_worker_that_gives_up_ends_the_block_and_says_why_even_if_its_slots_came_back(closed_app):

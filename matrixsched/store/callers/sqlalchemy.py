@@ -10,7 +10,8 @@ from sqlalchemy.exc import StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
-from matrixsched.store.callers.checks import check_dialect
+from matrixsched.store.callers.checks import check_dialect, check_transaction
+from matrixsched.store.callers.sqlite import is_in_transaction
 from matrixsched.store.statements import Dialect
 from matrixsched.store.transition import Ask, Row, Transition
 
@@ -32,7 +33,17 @@ async def run_in(caller: AsyncConnection | AsyncSession, dialect: Dialect, trans
 def run_in_sync(caller: Connection | Session | scoped_session[Any], dialect: Dialect, transition: Transition[T]) -> T:
     connection = caller if isinstance(caller, Connection) else caller.connection()
     check_dialect(connection.dialect.name, dialect)
+    check_transaction(_is_in_transaction(connection), "choose another isolation level than AUTOCOMMIT for it")
     return transition.converse(lambda ask: _execute(connection, ask))
+
+
+def _is_in_transaction(connection: Connection) -> bool:
+    """SQLAlchemy itself says so of every connection, also of one whose driver commits each statement."""
+    if connection.dialect.name != "sqlite":
+        return not connection._is_autocommit_isolation()
+    if not connection.in_transaction():
+        connection.begin()  # as the first statement would; programs that tell SQLite how to begin do so on that event
+    return is_in_transaction(connection.connection.driver_connection)
 
 
 def _execute(connection: Connection, ask: Ask) -> Sequence[Row]:

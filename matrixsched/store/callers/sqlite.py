@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,12 +56,18 @@ def run_in_sync(caller: sqlite3.Connection, dialect: Dialect, transition: Transi
 
 def _check(caller: Any, dialect: Dialect) -> None:
     check_dialect("sqlite", dialect)
-    check_transaction(caller.in_transaction or _begins_by_itself(caller), "execute `begin immediate` first")
+    check_transaction(is_in_transaction(caller), "execute `begin immediate` first")
+
+
+def is_in_transaction(caller: Any) -> bool:
+    """Whether what is written is part of a transaction: one that is open, or one that the driver opens by itself."""
+    return bool(caller.in_transaction) or _begins_by_itself(caller)
 
 
 def _begins_by_itself(caller: Any) -> bool:
-    autocommit = caller.autocommit if sys.version_info >= (3, 12) and hasattr(caller, "autocommit") else _LEGACY
-    return caller.isolation_level is not None if autocommit == _LEGACY else not autocommit
+    inner = caller if is_sync(caller) else caller._conn  # aiosqlite shows only the older of the two settings
+    autocommit = getattr(inner, "autocommit", _LEGACY)
+    return inner.isolation_level is not None if autocommit == _LEGACY else not autocommit
 
 
 def _rows(description: Any, rows: Any) -> list[dict[str, Any]]:

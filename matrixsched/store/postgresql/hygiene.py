@@ -76,6 +76,11 @@ class PostgresHygiene(PostgresAsking):
         return bool(rows)
 
     @transition
+    def leave_chore(self, name: str, holder: UUID) -> Conversation[bool]:
+        rows = yield self._ask("leave_chore", chore=name, holder=holder)
+        return bool(rows)
+
+    @transition
     def end_chore(self, name: str, holder: UUID, position: TidyPosition) -> Conversation[bool]:
         rows = yield self._ask("end_chore", chore=name, holder=holder, position=encode_position(position))
         return bool(rows)

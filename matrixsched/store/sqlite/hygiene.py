@@ -12,7 +12,7 @@ from matrixsched.rules.action import State
 from matrixsched.rules.outcome import EXPIRED_UNSTARTED
 from matrixsched.store.chores import decode_position, encode_position
 from matrixsched.store.sqlite.asking import SqliteAsking
-from matrixsched.store.sqlite.rows import ACTION, KEY, span
+from matrixsched.store.sqlite.rows import ACTION, KEY, REMEMBERED, interruption_of, span
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import Expiry, SweepPosition, Swept, TidyPosition
 
@@ -79,9 +79,11 @@ class SqliteHygiene(SqliteAsking):
         rows = yield self._ask("expire_waiting.look", limit=limit, now=now)
         if rows:
             yield self._each("expire_waiting.delete", KEY, [_key(row) for row in rows])
-        if live := [row for row in rows if row["live"]]:
+        if live := [row for row in rows if row["verdict"] == "expired"]:
             recorded = [(*_key(row), row["interrupted"], EXPIRED_UNSTARTED, now) for row in live]
             yield self._each("expire_waiting.record", (*KEY, "interrupted", "error", "now"), recorded)
+        if interrupted := [interruption_of(row, row["shard_id"], now) for row in live if row["claimed_by"] is not None]:
+            yield self._each("claim.remember", REMEMBERED, interrupted)
         return Expiry(len(rows), len(rows), len(live))
 
     @transition
@@ -107,6 +109,11 @@ class SqliteHygiene(SqliteAsking):
             lease=span(lease),
             now=self._now(),
         )
+        return bool(rows)
+
+    @transition
+    def leave_chore(self, name: str, holder: UUID) -> Conversation[bool]:
+        rows = yield self._ask("leave_chore", chore=name, holder=str(holder))
         return bool(rows)
 
     @transition

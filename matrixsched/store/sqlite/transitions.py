@@ -301,7 +301,7 @@ class SqliteTransitions(SqliteHygiene):
         live = [row for row in rows if row["verdict"] != "dead"]
         if changed := [(shard, *row_key(row)) for row in live if row["revision"] > 1]:
             yield self._each("move.drop", KEY, changed)
-        moved = [_moved(row, shard, guid, lease_end if row["action_guid"] in claimed else None, now) for row in live]
+        moved = [_moved(row, shard, guid, lease_end, now, claimed=row["action_guid"] in claimed) for row in live]
         if moved:
             yield self._each("move.insert", _MOVED, moved)
         return Claimed(len(rows), [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first])
@@ -394,7 +394,7 @@ def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, no
         case "claimed":
             scheduled_at, attempt, claimed_by, claimed_at = lease_end, attempt + 1, sync_guid, now
         case "blocked":
-            scheduled_at = row["blocked_until"]
+            scheduled_at = min(row["blocked_until"], lease_end)
         case "foreign":
             lane = parked_lane(row["handler"])
         case "suspect":
@@ -403,14 +403,14 @@ def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, no
     return shard, *row_key(row), *written, sync_guid, now
 
 
-def _moved(row: Row, shard: int, sync_guid: str, lease_end: int | None, now: int) -> tuple[object, ...]:
-    """A row of _MOVED; claimed if there is an end of its lease."""
+def _moved(row: Row, shard: int, sync_guid: str, lease_end: int, now: int, *, claimed: bool) -> tuple[object, ...]:
+    """A row of _MOVED."""
     lane, scheduled_at = row["lane"], row["due_at"]
     claim: tuple[object, ...] = (0, None, None)
-    if lease_end is not None:
+    if claimed:
         scheduled_at, claim = lease_end, (1, sync_guid, now)
     elif row["verdict"] == "blocked":
-        scheduled_at = row["blocked_until"]
+        scheduled_at = min(row["blocked_until"], lease_end)
     elif row["verdict"] == "foreign":
         lane = parked_lane(row["handler"])
     return shard, *row_key(row), lane, scheduled_at, row["expires_at"], *claim, row["created_at"], sync_guid, now

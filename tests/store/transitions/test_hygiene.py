@@ -338,9 +338,18 @@ async def test_what_was_moved_past_its_expiry_expires(scene: Scene):
 
 async def test_an_attempt_under_way_is_not_expired(scene: Scene):
     attempt = await scene.start(expires_at=scene.now + TICK)
-    scene.clock.advance(LEASE * 2)
+    scene.clock.advance(LEASE - TICK)
     assert await expire(scene) == Expiry(0, 0, 0)
     assert await scene.record(done(attempt)) == [Answer.RECORDED]
+
+
+async def test_an_attempt_whose_lease_is_over_expires_as_interrupted(scene: Scene):
+    attempt = await scene.start(expires_at=scene.now + TICK)
+    scene.clock.advance(LEASE)
+    assert await expire(scene) == Expiry(1, 1, 1)
+    status = (await scene.action()).status
+    assert (status.state, status.interrupted) == (State.EXPIRED, 1)
+    assert await scene.record(done(attempt)) == [Answer.LOST]
 
 
 async def test_what_a_failed_attempt_left_waiting_expires_with_its_counters(scene: Scene):
@@ -423,6 +432,16 @@ async def test_a_holder_keeps_its_chore_by_taking_it_again(scene: Scene):
         scene.clock.advance(LEASE - TICK)
         assert await take(scene, 1) == START
         assert await take(scene, 2) is None
+
+
+async def test_a_chore_that_is_left_undone_goes_on_with_anybody_at_once(scene: Scene):
+    await take(scene, 1)
+    await keep(scene, 1, HALFWAY)
+    assert not await scene.run(scene.do.leave_chore(TIDY, UUID(int=2)))
+    assert await take(scene, 2) is None
+    assert await scene.run(scene.do.leave_chore(TIDY, UUID(int=1)))
+    assert await take(scene, 2) == HALFWAY
+    assert not await scene.run(scene.do.leave_chore(TIDY, UUID(int=1)))
 
 
 async def test_a_chore_that_was_done_rests(scene: Scene):

@@ -1,7 +1,8 @@
 -- claim (postgresql). Promise: before a handler is called, its row is rescheduled to the end of the attempt's lease; so a
 -- crash needs no cleaning up. Writes only for the holder of the shard (fence); never waits.
 --   dead     the action has another guid or is finished                → deleted
---   blocked  another version of the action is being run                → due when that attempt's lease ends
+--   blocked  another version of the action is being run                → due when that attempt's lease ends, at the latest
+--                                                                      in a lease from now: clocks are set back
 --   busy     as blocked, but that attempt's row is being written now   → left as it is
 --   foreign  its handler is not known here                             → parked for workers that know it
 --   suspect  interrupted twice or more                                 → to the suspects' lane
@@ -82,7 +83,7 @@ remembered as (
 settled as (
     update matrixsched.processing_queue p
        set scheduled_at = case j.verdict when 'claimed' then {now} + cast(:attempt_lease as interval)
-                                         when 'blocked' then j.blocked_until
+                                         when 'blocked' then least(j.blocked_until, {now} + cast(:attempt_lease as interval))
                                          else p.scheduled_at end,
            lane = case j.verdict when 'foreign' then 'handler:' || j.handler
                                  when 'suspect' then 'handler!' || j.handler

@@ -1,11 +1,11 @@
 -- expire_waiting (postgresql). Promise: of the rows that wait past their expiry, in whatever lane, the first :limit are gone
--- and their actions recorded as expired, both or neither, without a handler. Never while an attempt runs, which ends by
--- itself; never waits: what a user's transaction or a claim holds now is left for the next time. Dead rows among them go,
--- lest they hide the others.
+-- and their actions recorded as expired, both or neither, without a handler. Never while the lease of an attempt runs; past
+-- its end the attempt counts as interrupted, as for a claim. Never waits: what a user's transaction or a claim holds now
+-- is left for the next time. Dead rows among them go, lest they hide the others.
 with late as materialized (
     select p.shard_id, p.action_id, p.action_guid
       from matrixsched.processing_queue p
-     where p.expires_at <= {now} and p.claimed_by is null
+     where p.expires_at <= {now} and (p.claimed_by is null or p.scheduled_at <= {now})
      order by p.expires_at
      limit cast(:limit as integer)
 ),
@@ -37,12 +37,13 @@ held as materialized (
      cross join lateral (select p.ctid
                            from matrixsched.processing_queue p
                           where p.shard_id = k.shard_id and p.action_id = k.action_id and p.action_guid = k.action_guid
-                            and p.expires_at <= {now} and p.claimed_by is null
+                            and p.expires_at <= {now} and (p.claimed_by is null or p.scheduled_at <= {now})
                             for update of p skip locked) p
 ),
 gone as ( -- by place; a row that changed since the snapshot has another one and waits for the next time
     delete from matrixsched.processing_queue where ctid = any (array(select ctid from held))
-    returning shard_id, action_id, action_guid, interrupted
+    returning shard_id, action_id, action_guid, attempt, claimed_by, claimed_at,
+              interrupted + cast(claimed_by is not null as integer) as interrupted
 ),
 expired as (
     update matrixsched.scheduled_actions a
@@ -50,6 +51,15 @@ expired as (
            last_outcome = 'expired', last_error = cast(:error as text), last_ended_at = {now}
       from gone g
      where a.shard_id = g.shard_id and a.action_id = g.action_id and a.action_guid = g.action_guid and a.state = 'live'
-    returning 1
+    returning a.shard_id, a.action_id, a.action_guid, a.tick, g.attempt, g.claimed_by, g.claimed_at
+),
+remembered as (
+    insert into matrixsched.attempt_history
+           (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
+    select shard_id, action_id, action_guid, attempt, tick, 'interrupted', 'its worker did not report back', claimed_by,
+           claimed_at, {now}
+      from expired
+     where claimed_by is not null
+    on conflict do nothing
 )
 select (select count(*) from late) as late, (select count(*) from gone) as gone, (select count(*) from expired) as expired;

@@ -84,7 +84,7 @@ moved as (
     select shard_id, action_id, action_guid,
            case verdict when 'foreign' then 'handler:' || handler else lane end,
            case when claimed then {now} + cast(:attempt_lease as interval)
-                when verdict = 'blocked' then blocked_until
+                when verdict = 'blocked' then least(blocked_until, {now} + cast(:attempt_lease as interval))
                 else scheduled_at end,
            expires_at, cast(claimed as integer), 0,
            case when claimed then cast(:sync_guid as uuid) end, case when claimed then {now} end,

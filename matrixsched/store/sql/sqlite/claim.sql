@@ -1,7 +1,8 @@
 -- claim (sqlite). Promise: before a handler is called, its row is rescheduled to the end of the attempt's lease; so a
 -- crash needs no cleaning up. Writes only for the holder of the shard (fence).
 --   dead     the action has another guid or is finished                → deleted
---   blocked  another version of the action is being run                → due when that attempt's lease ends
+--   blocked  another version of the action is being run                → due when that attempt's lease ends, at the latest
+--                                                                      in a lease from now: clocks are set back
 --   foreign  its handler is not known here                             → parked for workers that know it
 --   suspect  interrupted twice or more                                 → to the suspects' lane
 --   claimed  all others: attempt + 1, returned with the action

@@ -1,16 +1,17 @@
 -- expire_waiting (sqlite). Promise: of the rows that wait past their expiry, in whatever lane, the first :limit are gone and
--- their actions recorded as expired, both or neither, without a handler. Never while an attempt runs, which ends by itself.
--- Dead rows among them go, lest they hide the others.
+-- their actions recorded as expired, both or neither, without a handler. Never while the lease of an attempt runs; past
+-- its end the attempt counts as interrupted, as for a claim. Dead rows among them go, lest they hide the others.
 -- Differs from postgresql/expire_waiting.sql: `look` reads, the others write what it said, row by row by exact key; all in
 -- one write transaction, so that nothing needs a lock.
 
 -- name: look
-select p.shard_id, p.action_id, p.action_guid, p.interrupted,
-       exists (select 1 from matrixsched_scheduled_actions a
-                where a.shard_id = p.shard_id and a.action_id = p.action_id and a.action_guid = p.action_guid
-                  and a.state = 'live') as live
+select p.shard_id, p.action_id, p.action_guid, p.attempt, p.claimed_by, p.claimed_at, a.tick,
+       p.interrupted + (p.claimed_by is not null) as interrupted,
+       case when a.action_guid is null then 'dead' else 'expired' end as verdict
   from matrixsched_processing_queue p
- where p.expires_at <= {now} and p.claimed_by is null
+  left join matrixsched_scheduled_actions a
+    on a.shard_id = p.shard_id and a.action_id = p.action_id and a.action_guid = p.action_guid and a.state = 'live'
+ where p.expires_at <= {now} and (p.claimed_by is null or p.scheduled_at <= {now})
  order by p.expires_at
  limit :limit;
 
