@@ -188,6 +188,30 @@ def test_an_app_refuses_settings_that_are_wrong() -> None:
         App()
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["concurrency = 'many'\n", "concurency = 5\n", "databse = 'sqlite:///x.db'\n", "database = 5\n", "[worker]\n"],
+)
+def test_an_app_with_a_url_does_not_mind_settings_that_are_not_its_own(text: str) -> None:
+    write("installation = 'third'\n" + text)
+    assert App("sqlite:///from_code.db").installation == "third"
+
+
+def test_an_app_that_is_told_all_it_needs_does_not_open_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("concurrency = \n")
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        App("sqlite:///from_code.db")  # the installation may stand in there
+    monkeypatch.setenv("MATRIXSCHED_INSTALLATION", "second")
+    assert App("sqlite:///from_code.db").installation == "second"
+
+
+def test_a_check_blames_an_app_only_for_settings_that_it_takes(matrixsched: Matrixsched, folder: Path) -> None:
+    (folder / "checked_app.py").write_text("from matrixsched import App\napp = App('sqlite:///x.db')\n")
+    write("concurrency = 'many'\nlog_level = 'loud'\n")
+    rows = matrixsched("check", "checked_app:app", "--json").json
+    assert [row["check"] for row in rows if row["verdict"] == "fault"] == ["settings", "settings", "handlers", "schema"]
+
+
 # What is shown.
 
 

@@ -50,7 +50,7 @@ class Given:
     typed: Sequence[str]
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> Reading[Settings]:
         return read_settings(self.flags, file=self.file)
 
     def app(self) -> App:
