@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from matrixsched.app import App
 from matrixsched.ops.bulk import FINISHED_BADLY
-from matrixsched.ops.render import Facts, age
+from matrixsched.ops.render import Facts, age, as_argument
 from matrixsched.rules.action import Action, Outcome, PastAttempt, State
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
@@ -191,7 +191,7 @@ def next_move(sections: Sections, options: str) -> str:
     meta, status = sections["meta"], sections["status"]
     assert isinstance(meta, Mapping)
     assert isinstance(status, Mapping)
-    quoted = shlex.quote(str(meta["id"]))
+    quoted = as_argument(str(meta["id"]))
     if status["state"] in [state.value for state in FINISHED_BADLY]:
         return f"it is finished ({status['state']}). To run it again: `matrixsched actions redrive{options} {quoted}`."
     if status["state"] != State.LIVE.value:

@@ -16,6 +16,7 @@ from matrixsched.errors import (
     SchemaMismatch,
     SchemaMissing,
 )
+from matrixsched.ops.remedies import spoken
 from matrixsched.ops.render import Facts
 from matrixsched.ops.settings import policy_of
 from matrixsched.rules.action import State
@@ -79,7 +80,7 @@ def _of_settings(reading: Reading[Settings], findings: list[Finding], *, is_need
 
 
 def _fault(check: str, error: MatrixSchedError) -> Finding:
-    return Finding(check, False, " ".join(str(error).split()))
+    return Finding(check, False, spoken(error))
 
 
 def _settings(reading: Reading[Settings]) -> Iterator[Finding]:
