@@ -11,6 +11,7 @@ from matrixsched.config import DEFAULT, Reading, Settings, misspelt_variables
 from matrixsched.errors import (
     BadInput,
     ConfigurationError,
+    DatabaseFileMissing,
     DatabaseNotNamed,
     MatrixSchedError,
     SchemaMismatch,
@@ -120,12 +121,17 @@ async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]
     except MatrixSchedError as error:
         yield _fault("database", error)
         return
+    answers = Finding("database", True, f"{app.store.description} answers")
     try:
-        yield Finding("database", True, f"{app.store.description} answers")
-        yield await _schema(app)
+        schema = await _schema(app)
+        yield answers
+        yield schema
         if knows_handlers:
             yield await _waiting(app)
+    except DatabaseFileMissing as error:
+        yield _fault("schema", error)
     except (SchemaMissing, SchemaMismatch) as error:
+        yield answers
         yield _fault("schema", error)
     except MatrixSchedError as error:
         yield _fault("database", error)

@@ -14,12 +14,15 @@ from datetime import datetime, timedelta
 from io import TextIOWrapper
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 10_000
 """Where nobody looks at a terminal, lines are not folded."""
+GAP = "  "
+"""Between two columns."""
 FOLDED_FROM = 30
 """On a terminal, texts that are longer than this may take several lines."""
 
@@ -87,12 +90,19 @@ def _print_table(rows: Sequence[Facts]) -> None:
         table.add_row(*[Text(_shown(value)) for value in row.values()])
     screen = console()
     if screen.is_terminal:
+        screen.width = max(screen.width, _width_needed(rows) if rows else 0)
         screen.print(table)
         return
     with screen.capture() as captured:
         screen.print(table)
     for line in captured.get().splitlines():
         sys.stdout.write(f"{line.rstrip()}\n")
+
+
+def _width_needed(rows: Sequence[Facts]) -> int:
+    """What the table needs to lose nothing; a narrower terminal folds its lines, which is better than half an id."""
+    longest = [max(cell_len(_title(name)), *(cell_len(_shown(row[name])) for row in rows)) for name in rows[0]]
+    return sum(min(cells, FOLDED_FROM) + len(GAP) for cells in longest)
 
 
 def show_facts(facts: Facts, *, as_json: bool) -> None:

@@ -83,6 +83,11 @@ def test_the_database_is_looked_at_however_wrong_the_settings_are(
         assert [check for check, verdict, _ in found if verdict == "fault"] == [*checks, "schema"]
 
 
+def test_a_database_that_is_not_there_is_not_said_to_answer(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    _, found = findings(matrixsched, "--database", f"sqlite:///{tmp_path}/nowhere.db")
+    assert [(check, verdict) for check, verdict, _ in found] == [("settings", "ok"), ("schema", "fault")]
+
+
 @pytest.mark.parametrize(
     ("text", "target", "check", "said"),
     [

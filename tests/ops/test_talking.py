@@ -121,6 +121,21 @@ def test_json_is_json_and_a_table_is_a_table_whatever_letters_a_terminal_has(tmp
     assert json.loads(answer.stdout)[0]["id"] == "ünï"
 
 
+@pytest.mark.parametrize("columns", [20, 60, 80])
+def test_a_narrow_terminal_gets_whole_ids(
+    matrixsched: Matrixsched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    on(url, lambda app: app.schedule("mail", id="invoice:2026-1", delay=timedelta(days=1)))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    listed = matrixsched("actions", "list", "--database", url)
+    assert "invoice:2026-1" in listed.out
+    for column in ("SCHEDULED AT", "INTERRUPTED", "LAST OUTCOME"):
+        assert column in listed.out
+    assert matrixsched("actions", "list", "--prefix", "none", "--database", url).code == 0
+
+
 # Texts of others.
 
 
