@@ -91,7 +91,7 @@ def _spec(action: Action, *, with_payload: bool) -> Facts:
         "payload_version": terms.payload_version or 1,
         "priority": spec.priority,
         "repeat": None if terms.repeat is None else _repeat(terms.repeat),
-        "retry": None if terms.retry is None else f"up to {terms.retry.max_attempts} attempts",
+        "retry": "as the handler says" if terms.retry is None else f"up to {terms.retry.max_attempts} attempts",
         "timeout_s": terms.timeout,
         "start_within_s": terms.start_within,
         "expires_at": spec.expires_at,

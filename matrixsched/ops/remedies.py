@@ -5,6 +5,7 @@ An error's own remedy speaks to a programmer; where it names a call or a type of
 
 from __future__ import annotations
 
+from matrixsched.config import DatabaseSettings
 from matrixsched.errors import (
     ActionExists,
     ActionFinished,
@@ -22,10 +23,13 @@ from matrixsched.errors import (
     UnknownHandler,
 )
 
+INSTALLATION = DatabaseSettings.model_fields["installation"].default
+"""The one that is meant where none is named."""
+
 REMEDIES: dict[type[MatrixSchedError], str] = {
     BadInput: "Correct the option and try again; nothing was written.",
     InvalidTime: "Write times as in 2026-03-29T09:00:00Z, between the years 1970 and 2200.",
-    InvalidDuration: "Choose a duration between nothing and ten years, as in 5m.",
+    InvalidDuration: "Choose a duration of at most ten years, as in 5m.",
     InvalidCron: 'Use five fields, minute hour day month weekday, for example "30 6 * * MON-FRI"; '
     "`matrixsched actions next --cron CRON` shows the runs.",
     NeverRuns: "Exclude less, or begin earlier; `matrixsched actions next` with the same rule shows what it leaves.",
@@ -47,6 +51,8 @@ def spoken(error: MatrixSchedError) -> str:
 
 
 def _remedy(error: MatrixSchedError) -> str:
+    if isinstance(error, SchemaMissing) and error.installation != INSTALLATION:
+        return REMEDIES[type(error)].replace("init", f"init --installation {error.installation}")
     for kind in type(error).__mro__:
         if kind in REMEDIES:
             return REMEDIES[kind]

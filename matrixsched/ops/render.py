@@ -79,8 +79,10 @@ def show_rows(rows: Sequence[Facts], *, as_json: bool) -> None:
 
 
 def _print_table(rows: Sequence[Facts]) -> None:
+    if not rows:
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in rows[0] if rows else ():
+    for name in rows[0]:
         is_text = any(isinstance(row[name], str) for row in rows)
         is_short = all(len(_shown(row[name])) < FOLDED_FROM for row in rows)
         table.add_column(
@@ -90,7 +92,7 @@ def _print_table(rows: Sequence[Facts]) -> None:
         table.add_row(*[Text(_shown(value)) for value in row.values()])
     screen = console()
     if screen.is_terminal:
-        screen.width = max(screen.width, _width_needed(rows) if rows else 0)
+        screen.width = max(screen.width, _width_needed(rows))
         screen.print(table)
         return
     with screen.capture() as captured:

@@ -46,7 +46,7 @@ def test_remedies_are_for_errors_whose_own_one_speaks_of_python() -> None:
         (["--cron", "* * *"], "`matrixsched actions next --cron CRON` shows the runs."),
         (["--cron", "0 9 * * *", "--exclude", "08:00-10:00"], "`matrixsched actions next` with the same rule"),
         (["--at", "1900-01-01T00:00Z"], "Write times as in 2026-03-29T09:00:00Z"),
-        (["--delay", "99999d"], "Choose a duration between nothing and ten years, as in 5m."),
+        (["--delay", "99999d"], "Choose a duration of at most ten years, as in 5m."),
         (["--delay", "5x"], "Write it as 250ms, 10s"),
         (["--priority", "-1"], "Correct the option and try again; nothing was written."),
         (["--payload", "NaN"], "Give JSON that the handler's model takes"),
@@ -68,6 +68,21 @@ def test_a_missing_schema_is_told_to_be_made_by_a_command(matrixsched: Matrixsch
         answer = matrixsched(*command, "--database", database_url)
         assert "Run `matrixsched init` once" in answer.out + answer.err
         assert "app.init()" not in answer.out + answer.err
+
+
+def test_an_installation_that_is_missing_is_told_to_be_made_under_its_name(
+    matrixsched: Matrixsched, database_url: str
+) -> None:
+    for _ in range(2):  # without a database, and without the installation
+        refused = matrixsched("actions", "list", "--database", database_url, "--installation", "second")
+        assert "Run `matrixsched init --installation second` once" in refused.err
+        matrixsched("init", "--database", database_url)
+
+
+def test_a_rule_without_runs_is_not_said_to_be_an_action(matrixsched: Matrixsched) -> None:
+    none = matrixsched("actions", "next", "--every", "1h", "--after", "2199-12-31T23:30Z")
+    assert (none.code, none.out) == (0, "")
+    assert none.err == "the rule has no run after 2199-12-31 23:30:00+00:00: choose an earlier --after.\n"
 
 
 def test_an_id_that_looks_like_an_option_is_suggested_so_that_it_can_be_typed(

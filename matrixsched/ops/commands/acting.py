@@ -134,7 +134,9 @@ def next_runs(
     else:
         runs = run(partial(actions.next_runs, given.app(), str(id), count))
     show_rows(runs, as_json=as_json)
-    if len(runs) < count:
+    if repeat is not None and not runs:
+        say(f"the rule has no run after {begin}: choose an earlier --after.")
+    elif len(runs) < count:
         say("there are no more." if runs else "it does not run again. To run it now: `matrixsched actions run-now ID`.")
     elif repeat is not None:
         say("to have it so: `matrixsched schedule HANDLER` with the same options.")
