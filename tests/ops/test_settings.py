@@ -129,6 +129,7 @@ def test_a_setting_that_cannot_be_read_is_not_blamed_for_its_default_as_well() -
         ({"leaked_max": "2"}, "choose a share between 0 and 1"),
         ({"rest_max": "0"}, "rest_max must be more than zero: raise it"),
         ({"stop_grace": "2d"}, "stop_grace is 172800 s: choose at most a day"),
+        ({"attempt_lease": "10ms"}, "attempt_lease (0.01 s) must be at least 0.1 s"),
         ({"lease_margin": "4s"}, "lower lease_margin or raise attempt_lease"),
         ({"log_format": "xml"}, "choose 'text' or 'json'"),
         ({"keep_done": "9999d"}, "keep_done"),
