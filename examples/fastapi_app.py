@@ -98,7 +98,7 @@ async def main() -> None:
         placed = await client.post("/orders", json={"item": "tea"})
         print(placed.status_code, placed.json())
         await ended.wait()
-        print((await client.get("/orders/1")).json())
+        print((await client.get(f"/orders/{placed.json()['id']}")).json())
         refused = await client.post("/orders", json={"item": "unicorn"})
         print(refused.status_code, refused.json())
         print([action.id for action in await actions.list()])

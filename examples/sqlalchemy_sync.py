@@ -45,15 +45,17 @@ def confirm(confirmation: Confirmation) -> None:
         print(f"order {order.id}: confirmed, one {order.item}")
 
 
-def place(item: str) -> None:
+def place(item: str) -> int:
     with Session(engine) as session, session.begin():
         order = Order(item=item)
         session.add(order)
         session.flush()
+        order_id = order.id
         app.sync.schedule(confirm, Confirmation(order_id=order.id), id=f"confirm:{order.id}", connection=session)
         print(f"order {order.id}: placed, one {item}")
         if item == "unicorn":
             raise OutOfStock
+    return order_id
 
 
 async def work() -> None:
@@ -65,15 +67,15 @@ async def work() -> None:
 def main() -> None:
     app.sync.init()
     Base.metadata.create_all(engine)
-    place("tea")
+    tea = place("tea")
     try:
         place("unicorn")
     except OutOfStock:
         print("unicorn: out of stock, its order and its action are rolled back")
     with app.sync:
-        print(f"confirm:1 is {app.sync.get('confirm:1').status.state}")
+        print(f"confirm:{tea} is {app.sync.get(f'confirm:{tea}').status.state}")
         try:
-            app.sync.get("confirm:2")
+            app.sync.get(f"confirm:{tea + 1}")
         except ActionNotFound as error:
             print(str(error).partition(".")[0])
     anyio.run(work)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
-from matrixsched.config import read_settings
+from matrixsched.config import read_database_settings
 from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
@@ -62,9 +62,9 @@ class App:
 
         `clock`, `chance` and `store` are for tests: time, randomness and faults of their own.
         """
-        self.url = url = read_settings().database() if url is None else url
+        self.url = url = read_database_settings("database").database() if url is None else url
         if installation is None:
-            installation = read_settings().checked().installation
+            installation = read_database_settings("installation").checked().installation
         self.installation = installation
         self.handlers = Handlers(payload_bytes_max=payload_bytes_max)
         self.middlewares: list[Middleware] = []

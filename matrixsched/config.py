@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -61,8 +61,8 @@ Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Number = Annotated[int, BeforeValidator(_no_switch)]
 
 
-class Settings(BaseSettings):
-    """Every setting, with its default. Read them with `read_settings()`, which says where each came from."""
+class DatabaseSettings(BaseSettings):
+    """Where the actions are: all that an App and most commands need to know."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
 
@@ -70,6 +70,22 @@ class Settings(BaseSettings):
         None, repr=False, description="sqlite:///path/to/file.db or postgresql://user@host/database."
     )
     installation: str = Field("default", description="Which one of several installations in the same database.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what it is given: the sources are asked one by one, to know which of them spoke."""
+        return (init_settings,)
+
+
+class Settings(DatabaseSettings):
+    """Every setting, with its default. Read them with `read_settings()`, which says where each came from."""
 
     concurrency: Number = Field(
         100, description="Handlers at once, in each process; synchronous ones take a thread each."
@@ -118,18 +134,6 @@ class Settings(BaseSettings):
         "info", description="The least important log lines to be written: debug, info, warning or error."
     )
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what it is given: `read_settings` asks the sources one by one, to know which of them spoke."""
-        return (init_settings,)
-
 
 UNSET: Final = {
     "lease_margin": "1s, or 15 % of attempt_lease if that is less",
@@ -139,18 +143,21 @@ UNSET: Final = {
 """What a setting means that is None."""
 
 
+S = TypeVar("S", bound=DatabaseSettings)
+
+
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Generic[S]):
     """The settings as they were found."""
 
-    settings: Settings
+    settings: S
     origins: Mapping[str, str]
     """Where each setting comes from, in words."""
     faults: Sequence[str] = ()
     doubtful: frozenset[str] = frozenset()
     """Settings that could not be understood: they stand at their defaults, which nobody asked for."""
 
-    def checked(self) -> Settings:
+    def checked(self) -> S:
         """The settings, if nothing is wrong with any of them."""
         if self.faults:
             raise ConfigurationError(self.faults)
@@ -164,21 +171,33 @@ class Reading:
         return url
 
 
-def read_settings(flags: Mapping[str, object] | None = None, *, file: str | None = None) -> Reading:
+def read_settings(flags: Mapping[str, object] | None = None, *, file: str | None = None) -> Reading[Settings]:
     """Ask all sources. `flags` are those typed, by the setting's name; `file` stands for MATRIXSCHED_CONFIG."""
-    path, is_asked_for = _file_path(file)
-    from_file, faults = _read_file(path, is_asked_for)
+    return _read(Settings, Settings.model_fields, flags or {}, file)
+
+
+def read_database_settings(*names: str) -> Reading[DatabaseSettings]:
+    """Ask for these only: what is wrong with the settings of a worker must not keep a program from its database."""
+    return _read(DatabaseSettings, names, {}, None)
+
+
+def _read(kind: type[S], names: Collection[str], flags: Mapping[str, object], file: str | None) -> Reading[S]:
     sources: list[tuple[Mapping[str, object], Callable[[str], str]]] = [
-        (flags or {}, flag_of),
-        (EnvSettingsSource(Settings)(), variable_of),
-        (from_file, lambda _: str(path)),
+        (flags, flag_of),
+        (EnvSettingsSource(kind)(), variable_of),
     ]
+    faults: list[str] = []
+    # Nothing in it would count if all is said already; a file that somebody asks for here and now must be there.
+    if file is not None or not all(any(name in values for values, _ in sources) for name in names):
+        path, is_asked_for = _file_path(file)
+        from_file, faults = _read_file(path, is_asked_for, names)
+        sources.append((from_file, lambda _: str(path)))
     found: dict[str, object] = {}
-    origins = dict.fromkeys(Settings.model_fields, DEFAULT)
+    origins = dict.fromkeys(kind.model_fields, DEFAULT)
     for values, origin in sources:
-        for name in values.keys() - found.keys():
+        for name in (values.keys() & set(names)) - found.keys():
             found[name], origins[name] = values[name], origin(name)
-    settings, doubtful = _validated(found, origins, faults)
+    settings, doubtful = _validated(kind, found, origins, faults)
     return Reading(settings, origins, tuple(faults), frozenset(doubtful))
 
 
@@ -195,7 +214,7 @@ def _file_path(asked_for: str | None) -> tuple[Path, bool]:
     return (Path(named), True) if named else (Path(FILE_NAME), False)
 
 
-def _read_file(path: Path, is_asked_for: bool) -> tuple[dict[str, object], list[str]]:
+def _read_file(path: Path, is_asked_for: bool, names: Collection[str]) -> tuple[dict[str, object], list[str]]:
     if not is_asked_for and not path.exists():
         return {}, []
     try:
@@ -208,14 +227,23 @@ def _read_file(path: Path, is_asked_for: bool) -> tuple[dict[str, object], list[
         return {}, [f"{path} is not UTF-8: save it as such"]
     except OSError as error:
         return {}, [f"{path} cannot be read ({error.strerror}): correct its permissions"]
-    known = {name: value for name, value in values.items() if name in Settings.model_fields}
-    return known, [_unknown(name, values[name], path) for name in values if name not in known]
+    strangers = values.keys() - Settings.model_fields.keys()
+    return values, [_unknown(name, values[name], path) for name in values if name in strangers and _may_be(name, names)]
+
+
+def _near(name: str) -> list[str]:
+    return get_close_matches(name.lower().replace("-", "_"), list(Settings.model_fields), n=2)
+
+
+def _may_be(stranger: str, names: Collection[str]) -> bool:
+    """Whether a name in the file that is no setting concerns somebody who asks for these."""
+    return len(names) == len(Settings.model_fields) or any(name in names for name in _near(stranger))
 
 
 def _unknown(name: str, value: object, path: Path) -> str:
     if isinstance(value, dict):
         return f"[{name}] in {path} is a table: settings stand above all tables, as in `concurrency = 50`"
-    near = get_close_matches(name.lower().replace("-", "_"), list(Settings.model_fields), n=2)
+    near = _near(name)
     remedy = (
         f"perhaps {' or '.join(near)} is meant" if near else "remove it; `matrixsched settings` shows all there are"
     )
@@ -234,16 +262,18 @@ def misspelt_variables() -> list[str]:
     ]
 
 
-def _validated(found: dict[str, object], origins: Mapping[str, str], faults: list[str]) -> tuple[Settings, set[str]]:
+def _validated(
+    kind: type[S], found: dict[str, object], origins: Mapping[str, str], faults: list[str]
+) -> tuple[S, set[str]]:
     """The settings without those that cannot be understood, so that the others are judged all the same."""
     try:
-        return Settings(**found), set()  # type: ignore[arg-type]
+        return kind(**found), set()  # type: ignore[arg-type]
     except ValidationError as error:
         wrong = {str(fault["loc"][0]): fault for fault in error.errors(include_url=False)}
     for name, fault in wrong.items():
         value = "" if name == "database" else f" is {found[name]!r:.80}"
         faults.append(f"{name}{value} (from {origins[name]}): {_remedy(fault)}")
-    return Settings(**{name: value for name, value in found.items() if name not in wrong}), set(wrong)  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in found.items() if name not in wrong}), set(wrong)  # type: ignore[arg-type]
 
 
 def _remedy(fault: Any) -> str:

@@ -172,7 +172,7 @@ class InvalidPayload(BadInput):
 class UpcasterMissing(InvalidPayload):
     """Nothing leads from an older version of a payload to the one its handler takes."""
 
-    remedy = "Register it with @handler.upcast(version); quarantined actions then run with run_now()."
+    remedy = "Register it with @handler.upcast(version); then `matrixsched actions redrive` what was quarantined."
 
     def __init__(self, handler: str, version: int, missing: Sequence[range]) -> None:
         super().__init__(handler, f"nothing leads to version {version} from version {in_words(missing)}")
@@ -187,7 +187,7 @@ def in_words(versions: Sequence[range]) -> str:
 class UpcastFailed(InvalidPayload):
     """An upcaster could not make the next version of a payload."""
 
-    remedy = "Correct the upcaster; quarantined actions then run with run_now()."
+    remedy = "Correct the upcaster; then `matrixsched actions redrive` what was quarantined."
 
     def __init__(self, handler: str, from_version: int, why: str) -> None:
         super().__init__(handler, f"the upcaster from version {from_version} failed: {why}")

@@ -9,11 +9,12 @@ from zoneinfo import ZoneInfo
 
 from matrixsched.app import App
 from matrixsched.ops.bulk import FINISHED_BADLY
-from matrixsched.ops.render import Facts, age
-from matrixsched.rules.action import Action, Outcome, PastAttempt, State
+from matrixsched.ops.render import Facts, age, as_argument
+from matrixsched.rules.action import UNGATED, Action, Outcome, PastAttempt, State, parked_lane, suspect_lane
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
+from matrixsched.store.values import WaitingRow
 
 Sections = Mapping[str, Facts | Sequence[Facts]]
 
@@ -46,11 +47,12 @@ def _value(outcome: Outcome | None) -> str | None:
 async def shown(app: App, action_id: str, *, runs: int, with_payload: bool) -> Sections:
     """All there is to know about an action."""
     async with app:
-        action = await app.get(action_id)
+        action, do = await app.get(action_id), app.store.transitions
+        row = await app.store.run(do.waiting_row(action.meta.shard, action.id, action.meta.guid))
         return {
             "meta": _meta(action),
             "spec": _spec(action, with_payload=with_payload),
-            "status": _status(action, await app.store.run(app.store.transitions.now())),
+            "status": _status(action, row, await app.store.run(do.now())),
             "next_runs": run_rows(await app.next_runs(action_id, runs) if runs else [], action.spec.terms.repeat),
             "history": _history(action, await app.history(action_id)),
         }
@@ -89,7 +91,7 @@ def _spec(action: Action, *, with_payload: bool) -> Facts:
         "payload_version": terms.payload_version or 1,
         "priority": spec.priority,
         "repeat": None if terms.repeat is None else _repeat(terms.repeat),
-        "retry": None if terms.retry is None else f"up to {terms.retry.max_attempts} attempts",
+        "retry": "as the handler says" if terms.retry is None else f"up to {terms.retry.max_attempts} attempts",
         "timeout_s": terms.timeout,
         "start_within_s": terms.start_within,
         "expires_at": spec.expires_at,
@@ -122,11 +124,13 @@ def _exclusion(exclusion: Exclusion) -> str:
     return exclusion.isoformat()
 
 
-def _status(action: Action, now: datetime) -> Facts:
+def _status(action: Action, row: WaitingRow | None, now: datetime) -> Facts:
     status = action.status
     return {
         "state": status.state.value,
-        "standing": _standing(action, now),
+        "standing": _standing(action, row, now),
+        "queue": None if status.state is not State.LIVE else "incoming" if row is None else "processing",
+        "lane": None if row is None or row.lane == UNGATED else row.lane,
         "running": status.running,
         "scheduled_at": status.scheduled_at,
         "tick": status.tick,
@@ -144,9 +148,9 @@ def _status(action: Action, now: datetime) -> Facts:
     }
 
 
-def _standing(action: Action, now: datetime) -> str:
-    """What it waits for, as far as its own row tells."""
-    status, handler = action.status, action.spec.handler
+def _standing(action: Action, row: WaitingRow | None, now: datetime) -> str:
+    """What it waits for, as far as its own rows tell."""
+    status = action.status
     if status.state is not State.LIVE:
         return f"finished {age(now - status.finished_at)} ago" if status.finished_at else "finished"
     if status.running:
@@ -154,8 +158,22 @@ def _standing(action: Action, now: datetime) -> str:
     if status.scheduled_at > now:
         what = "the next try" if status.consecutive_failures else "its time"
         return f"waits for {what}, in {age(status.scheduled_at - now)}"
-    late = age(now - status.scheduled_at)
-    return f"has been due for {late}: waits for a worker that is free and has the handler {handler!r}"
+    return f"{_DUE} for {age(now - status.scheduled_at)}: {_obstacle(action, row)}"
+
+
+_DUE = "has been due"
+
+
+def _obstacle(action: Action, row: WaitingRow | None) -> str:
+    """What keeps an action from running that is due."""
+    handler = action.spec.handler
+    if row is None:
+        return f"no worker has looked into shard {action.meta.shard} since; if that stays so, none is running"
+    if row.lane == parked_lane(handler):
+        return f"the worker that met it has no handler {handler!r}, so it waits for one that has"
+    if row.lane == suspect_lane(handler):
+        return "it was interrupted repeatedly, so a worker runs it only when it runs no other such action"
+    return f"waits for a worker that is free and has the handler {handler!r}"
 
 
 def _history(action: Action, past: Sequence[PastAttempt]) -> list[Facts]:
@@ -191,7 +209,7 @@ def next_move(sections: Sections, options: str) -> str:
     meta, status = sections["meta"], sections["status"]
     assert isinstance(meta, Mapping)
     assert isinstance(status, Mapping)
-    quoted = shlex.quote(str(meta["id"]))
+    quoted = as_argument(str(meta["id"]))
     if status["state"] in [state.value for state in FINISHED_BADLY]:
         return f"it is finished ({status['state']}). To run it again: `matrixsched actions redrive{options} {quoted}`."
     if status["state"] != State.LIVE.value:
@@ -200,4 +218,9 @@ def next_move(sections: Sections, options: str) -> str:
         )
     if status["running"]:
         return "an attempt is under way. If it does not end, its time limit ends it; see the worker's log."
+    if str(status["standing"]).startswith(_DUE):
+        return (
+            f"it {status['standing']}. What workers do: `matrixsched shards list{options}`; to start one: "
+            "`matrixsched worker MODULE:APP`."
+        )
     return f"it {status['standing']}. To run it now: `matrixsched actions run-now{options} {quoted}`."

@@ -94,23 +94,25 @@ async def count(app: App, verb: Verb, selection: Selection) -> Tally:
     return tally
 
 
-async def change(app: App, verb: Verb, selection: Selection, progress: Callable[[int], object]) -> Tally:
-    """Change all of them; one that somebody changes or locks at the same time is skipped."""
-    do = app.cancel if verb == "cancel" else app.run_now
-    tally = Tally(verb)
+async def change(app: App, selection: Selection, tally: Tally, progress: Callable[[int], object]) -> None:
+    """Change all of them; one that somebody changes or locks at the same time is skipped.
+
+    The tally is the caller's, who can tell how far it came if this does not come to its end.
+    """
+    do = app.cancel if tally.verb == "cancel" else app.run_now
     async for action in selection.of(app):
         tally.matched += 1
-        if action.status.state in ALLOWED[verb] and (changed := await _changed(do, action)) is not None:
+        if action.status.state in ALLOWED[tally.verb] and (changed := await _changed(do, action)) is not None:
             tally.changed += 1
             tally.running += changed.running
         else:
             tally.skipped += 1
         progress(tally.matched)
-    return tally
 
 
 async def _changed(do: Callable[..., Awaitable[Scheduled]], action: Action) -> Scheduled | None:
     try:
-        return await do(action.id, expected_guid=action.meta.guid)
+        changed = await do(action.id, expected_guid=action.meta.guid)
+        return changed if changed.changed else None  # it has ended by itself meanwhile
     except (GuidMismatch, ActionNotFound, DatabaseBusy):
         return None

@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from matrixsched.app import App
-from matrixsched.config import DEFAULT, Reading, misspelt_variables
+from matrixsched.config import DEFAULT, Reading, Settings, misspelt_variables
 from matrixsched.errors import (
     BadInput,
     ConfigurationError,
+    DatabaseFileMissing,
     DatabaseNotNamed,
     MatrixSchedError,
     SchemaMismatch,
     SchemaMissing,
 )
+from matrixsched.ops.remedies import spoken
 from matrixsched.ops.render import Facts
 from matrixsched.ops.settings import policy_of
 from matrixsched.rules.action import State
@@ -37,7 +39,7 @@ class Finding:
         return {"check": self.check, "verdict": "ok" if self.is_ok else "fault", "detail": self.detail}
 
 
-async def check(reading: Reading, load: Callable[[], App] | None) -> list[Finding]:
+async def check(reading: Reading[Settings], load: Callable[[], App] | None) -> list[Finding]:
     """`load` imports the user's App; without one, or if it cannot be had, the settings say which database is meant."""
     findings = [*_settings(reading), *_variables()]
     theirs = None if load is None else _loaded(load, reading, findings)
@@ -50,20 +52,21 @@ async def check(reading: Reading, load: Callable[[], App] | None) -> list[Findin
     return findings
 
 
-def _loaded(load: Callable[[], App], reading: Reading, findings: list[Finding]) -> App | None:
+def _loaded(load: Callable[[], App], reading: Reading[Settings], findings: list[Finding]) -> App | None:
     try:
         return load()
     except (BadInput, ConfigurationError) as error:
-        is_told = getattr(error, "faults", None) == tuple(reading.faults)
+        faults = set(getattr(error, "faults", ()))
+        is_told = bool(faults) and faults <= set(reading.faults)
         findings.append(
-            Finding("app", False, "it takes its database from the settings: correct those first")
+            Finding("app", False, "it takes its database or installation from the settings: correct those first")
             if is_told
             else _fault("app", error)
         )
         return None
 
 
-def _of_settings(reading: Reading, findings: list[Finding], *, is_needed: bool) -> App | None:
+def _of_settings(reading: Reading[Settings], findings: list[Finding], *, is_needed: bool) -> App | None:
     """An App on the database of the settings, however faulty the others are."""
     settings = reading.settings
     if reading.doubtful & {"database", "installation"} or (settings.database is None and not is_needed):
@@ -78,10 +81,10 @@ def _of_settings(reading: Reading, findings: list[Finding], *, is_needed: bool) 
 
 
 def _fault(check: str, error: MatrixSchedError) -> Finding:
-    return Finding(check, False, " ".join(str(error).split()))
+    return Finding(check, False, spoken(error))
 
 
-def _settings(reading: Reading) -> Iterator[Finding]:
+def _settings(reading: Reading[Settings]) -> Iterator[Finding]:
     try:
         policy_of(reading)
     except ConfigurationError as error:
@@ -118,12 +121,17 @@ async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]
     except MatrixSchedError as error:
         yield _fault("database", error)
         return
+    answers = Finding("database", True, f"{app.store.description} answers")
     try:
-        yield Finding("database", True, f"{app.store.description} answers")
-        yield await _schema(app)
+        schema = await _schema(app)
+        yield answers
+        yield schema
         if knows_handlers:
             yield await _waiting(app)
+    except DatabaseFileMissing as error:
+        yield _fault("schema", error)
     except (SchemaMissing, SchemaMismatch) as error:
+        yield answers
         yield _fault("schema", error)
     except MatrixSchedError as error:
         yield _fault("database", error)

@@ -21,7 +21,8 @@ from matrixsched.errors import (
 )
 from matrixsched.ops.commands import acting, installing, pruning, scheduling, sharding, working
 from matrixsched.ops.exits import FAILED, WRONG_USE
-from matrixsched.ops.render import say
+from matrixsched.ops.remedies import spoken
+from matrixsched.ops.render import OUTPUT_LOST, forget_output, prepare_streams, say
 
 # What Typer raises for a wrong command line. By its subclass, because newer versions bring a Click of their own.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -39,20 +40,27 @@ for part in (installing, working, scheduling, acting, sharding, pruning):
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     typed = sys.argv[1:] if arguments is None else list(arguments)
+    prepare_streams()
     try:
         code = cli(args=typed, prog_name="matrixsched", standalone_mode=False, obj=typed)
+        sys.stdout.flush()
     except ModuleBroken as error:
         # The user's own code, unlike ours: its trace is what they need.
         traceback.print_exception(error.__cause__)
-        _fail(str(error), WRONG_USE)
+        _fail(spoken(error), WRONG_USE)
     except (BadInput, ConfigurationError, SchemaMissing, SchemaMismatch) as error:
-        _fail(str(error), WRONG_USE)
+        _fail(spoken(error), WRONG_USE)
     except MatrixSchedError as error:
-        _fail(str(error), FAILED)
+        _fail(spoken(error), FAILED)
     except typer.Abort:
         _fail("nothing was done. Answer y to do it.", WRONG_USE)
     except _UsageError as error:
         _fail_usage(error)
+    except OSError as error:
+        if error.errno not in OUTPUT_LOST:
+            raise
+        forget_output()
+        _fail(f"the answer cannot be written ({error.strerror}): send it somewhere else.", FAILED)
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(code)
@@ -68,7 +76,7 @@ def _fail_usage(error: Exception) -> NoReturn:
 
 def _fail(message: str, code: int) -> NoReturn:
     """One line with the remedy; a trace of our own code would help nobody who reads it."""
-    say(f"matrixsched: {without_password(' '.join(message.split()))}")
+    say(f"matrixsched: {without_password(message)}")
     sys.exit(code)
 
 

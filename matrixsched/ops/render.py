@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shlex
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from io import TextIOWrapper
+from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 10_000
 """Where nobody looks at a terminal, lines are not folded."""
+GAP = "  "
+"""Between two columns."""
 FOLDED_FROM = 30
 """On a terminal, texts that are longer than this may take several lines."""
+
+OUTPUT_LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a stream says that takes no more."""
 
 Facts = Mapping[str, object]
 
@@ -29,6 +41,24 @@ class Count:
 
     def __str__(self) -> str:
         return f"{self.most:,}+" if self.value >= self.most else f"{self.value:,}"
+
+
+def prepare_streams() -> None:
+    """Let no answer fail for a stream that was closed before we began, or for a letter that its encoding lacks."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def forget_output() -> None:
+    """What is left in the buffer would only fail again when the process ends."""
+    sys.stdout = _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -49,8 +79,10 @@ def show_rows(rows: Sequence[Facts], *, as_json: bool) -> None:
 
 
 def _print_table(rows: Sequence[Facts]) -> None:
+    if not rows:
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in rows[0] if rows else ():
+    for name in rows[0]:
         is_text = any(isinstance(row[name], str) for row in rows)
         is_short = all(len(_shown(row[name])) < FOLDED_FROM for row in rows)
         table.add_column(
@@ -60,12 +92,19 @@ def _print_table(rows: Sequence[Facts]) -> None:
         table.add_row(*[Text(_shown(value)) for value in row.values()])
     screen = console()
     if screen.is_terminal:
+        screen.width = max(screen.width, _width_needed(rows))
         screen.print(table)
         return
     with screen.capture() as captured:
         screen.print(table)
     for line in captured.get().splitlines():
         sys.stdout.write(f"{line.rstrip()}\n")
+
+
+def _width_needed(rows: Sequence[Facts]) -> int:
+    """What the table needs to lose nothing; a narrower terminal folds its lines, which is better than half an id."""
+    longest = [max(cell_len(_title(name)), *(cell_len(_shown(row[name])) for row in rows)) for name in rows[0]]
+    return sum(min(cells, FOLDED_FROM) + len(GAP) for cells in longest)
 
 
 def show_facts(facts: Facts, *, as_json: bool) -> None:
@@ -107,7 +146,8 @@ def _title(name: str) -> str:
 
 
 def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    sys.stdout.write(json.dumps(value, ensure_ascii=not is_unicode, indent=2) + "\n")
 
 
 def _plain(facts: Facts) -> dict[str, object]:
@@ -140,8 +180,23 @@ def _shown(value: object) -> str:
         case int():
             return f"{value:,}"
         case list():
-            return ", ".join(map(str, value)) or "-"
-    return str(value)
+            return ", ".join(map(_visible, map(str, value))) or "-"
+    return _visible(str(value))
+
+
+def _visible(text: str) -> str:
+    """The text without what would command the terminal or begin a new line: errors are written by others."""
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNSEEN else char for char in text
+    )
+
+
+_UNSEEN = ("Cc", "Cs", "Zl", "Zp")
+
+
+def as_argument(action_id: str) -> str:
+    """An id as it is typed at the end of a command; one that begins with a dash is no option behind `--`."""
+    return f"{'-- ' if action_id.startswith('-') else ''}{shlex.quote(action_id)}"
 
 
 def age(duration: timedelta) -> str:

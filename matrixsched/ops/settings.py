@@ -7,18 +7,18 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from matrixsched.config import DEFAULT, Reading, Settings, shown, variable_of
+from matrixsched.config import DEFAULT, DatabaseSettings, Reading, Settings, shown, variable_of
 from matrixsched.errors import ConfigurationError
 from matrixsched.ops.render import Facts
 from matrixsched.worker.policy import WorkerPolicy
 
-OF_THE_DATABASE = ("database", "installation")
+OF_THE_DATABASE = tuple(DatabaseSettings.model_fields)
 OF_THE_WORKER = tuple(name for name in Settings.model_fields if name not in OF_THE_DATABASE)
 
 _OF_THE_POLICY = tuple(field.name for field in fields(WorkerPolicy) if field.name in Settings.model_fields)
 
 
-def policy_of(reading: Reading) -> WorkerPolicy:
+def policy_of(reading: Reading[Settings]) -> WorkerPolicy:
     """The worker's numbers; ConfigurationError with every fault of the settings and between them."""
     numbers: dict[str, Any] = {name: getattr(reading.settings, name) for name in _OF_THE_POLICY}
     if numbers["heartbeat"] is None:
@@ -40,7 +40,7 @@ def _named(fault: str) -> set[str]:
     return set(re.findall(r"\w+", fault)) & set(_OF_THE_POLICY)
 
 
-def _located(fault: str, reading: Reading) -> str:
+def _located(fault: str, reading: Reading[Settings]) -> str:
     """The fault with where its settings come from; those that nobody made need no place."""
     places = [
         f"{name} from {reading.origins[name]}" for name in sorted(_named(fault)) if reading.origins[name] != DEFAULT
@@ -48,7 +48,7 @@ def _located(fault: str, reading: Reading) -> str:
     return f"({', '.join(places)}) {fault}" if places else fault
 
 
-def rows(reading: Reading) -> list[Facts]:
+def rows(reading: Reading[Settings]) -> list[Facts]:
     """Every setting as it stands, and where it comes from."""
     return [
         {

@@ -26,6 +26,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    WaitingRow,
     Written,
 )
 
@@ -81,6 +82,10 @@ class Transitions(Hygiene, Protocol):
         ...
 
     def history(self, shard: int, action_id: str) -> Transition[list[PastAttempt]]: ...
+
+    def waiting_row(self, shard: int, action_id: str, guid: UUID) -> Transition[WaitingRow | None]:
+        """Where this version of an action stands in the processing queue; None if it is not, or no longer, there."""
+        ...
 
     def installation(self) -> Transition[Installation]: ...
 

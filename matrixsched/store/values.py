@@ -22,6 +22,14 @@ class Installation:
     now: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """The row of the processing queue that stands for an action."""
+
+    lane: str
+    due_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAction:
     """An action to be written; its first tick is `at`, or after `delay` by the database's clock.

@@ -11,6 +11,8 @@ from matrixsched.rules.action import State
 from matrixsched.rules.retention import KEEP_DEFAULT
 from matrixsched.rules.times import DURATION_MAX
 
+ATTEMPT_LEASE_MIN = timedelta(milliseconds=100)
+"""Less is a slip of units."""
 ATTEMPT_LEASE_MAX = timedelta(minutes=10)
 """No worker's lease reaches further; so whoever tidies up knows one that the database's clock left behind."""
 REQUESTS_KEPT_MIN = timedelta(minutes=5)
@@ -94,6 +96,11 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             f"shard_lease ({policy.shard_lease / second:g} s): lower hold_max or raise shard_lease",
         ),
         (0 < policy.leaked_max <= 1, f"leaked_max is {policy.leaked_max}: choose a share between 0 and 1"),
+        (
+            not timedelta(0) < policy.attempt_lease < ATTEMPT_LEASE_MIN,
+            f"attempt_lease ({policy.attempt_lease / second:g} s) must be at least {ATTEMPT_LEASE_MIN / second:g} s: "
+            "otherwise others would take attempts over before they have begun",
+        ),
         (
             policy.attempt_lease <= ATTEMPT_LEASE_MAX,
             f"attempt_lease ({policy.attempt_lease / second:g} s) must be at most {ATTEMPT_LEASE_MAX / second:g} s: "

@@ -171,14 +171,56 @@ def test_a_success_is_part_of_the_history(matrixsched: Matrixsched, database_url
 def test_it_is_said_what_an_action_waits_for(matrixsched: Matrixsched, database_url: str) -> None:
     plant(database_url, live=1)
 
-    async def work(app: App) -> None:
-        await app.schedule("nobody", id="due")
+    waiting = matrixsched(*at(database_url, "show", "mail:0", "--json")).json["status"]
+    assert waiting["standing"].startswith("waits for its time, in 23 h ")
+    assert (waiting["queue"], waiting["lane"]) == ("incoming", None)
 
-    on(database_url, work)
-    waiting = matrixsched(*at(database_url, "show", "mail:0", "--json")).json["status"]["standing"]
-    assert waiting.startswith("waits for its time, in 23 h ")
-    due = matrixsched(*at(database_url, "show", "due", "--json")).json["status"]["standing"]
-    assert due.endswith("waits for a worker that is free and has the handler 'nobody'")
+
+def test_it_is_said_where_an_action_waits_that_is_due_and_why(matrixsched: Matrixsched, database_url: str) -> None:
+    """Before any worker came, after one without its handler, when all slots are taken, and after repeated crashes."""
+
+    def standing() -> tuple[str | None, str | None, str]:
+        shown = matrixsched(*at(database_url, "show", "due", "--json"))
+        assert "to start one: `matrixsched worker MODULE:APP`." in shown.err
+        status = shown.json["status"]
+        return status["queue"], status["lane"], status["standing"].split(": ", 1)[1]
+
+    async def meet(app: App) -> None:
+        app.action("other")(lambda: None)
+        assert await Worker(app).run_due() == 0
+
+    on(database_url, lambda app: app.schedule("nobody", id="due"))
+    queue, lane, why = standing()
+    assert (queue, lane) == ("incoming", None)
+    assert why.startswith("no worker has looked into shard ")
+    on(database_url, meet)
+    assert standing() == (
+        "processing",
+        "handler:nobody",
+        "the worker that met it has no handler 'nobody', so it waits for one that has",
+    )
+
+    clock = ManualClock(datetime.now(UTC) - timedelta(hours=1))
+
+    async def crash(app: App) -> None:
+        app.action("nobody")(lambda: None)
+        await app.schedule("nobody", id="due")
+        for _ in range(2):
+            await Worker(app).intake.step()  # claimed by a worker that is heard of no more
+            clock.advance(WorkerPolicy().attempt_lease + SECOND)
+
+    on(database_url, crash, clock=clock)
+    assert standing()[2] == "waits for a worker that is free and has the handler 'nobody'"
+
+    async def suspect(app: App) -> None:
+        app.action("nobody")(lambda: None)
+        await Worker(app, WorkerPolicy(concurrency=1)).intake.step()
+
+    on(database_url, suspect, clock=clock)
+    assert standing()[1:] == (
+        "handler!nobody",
+        "it was interrupted repeatedly, so a worker runs it only when it runs no other such action",
+    )
 
 
 def test_an_action_that_is_not_there_is_a_failure(matrixsched: Matrixsched, database_url: str) -> None:

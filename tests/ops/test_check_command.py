@@ -70,12 +70,22 @@ def test_all_faults_are_found_at_once(
     assert "6 faults: each line says what to change" in matrixsched("check", f"{name}:app", "--processes", "0").err
 
 
-def test_the_database_is_looked_at_however_wrong_the_settings_are(matrixsched: Matrixsched, database_url: str) -> None:
-    Path("matrixsched.toml").write_text(f"database = '{database_url}'\nconcurency = 5\n")
+@pytest.mark.parametrize(
+    ("strange", "with_app"), [("concurency", ["settings", "handlers"]), ("installaton", ["settings", "app"])]
+)
+def test_the_database_is_looked_at_however_wrong_the_settings_are(
+    matrixsched: Matrixsched, database_url: str, strange: str, with_app: list[str]
+) -> None:
+    Path("matrixsched.toml").write_text(f"database = '{database_url}'\n{strange} = 5\n")
     name = module("app = App()\n")
-    for target, checks in (([], ["settings", "schema"]), ([f"{name}:app"], ["settings", "app", "schema"])):
+    for target, checks in (([], ["settings"]), ([f"{name}:app"], with_app)):
         _, found = findings(matrixsched, *target)
-        assert [check for check, verdict, _ in found if verdict == "fault"] == checks
+        assert [check for check, verdict, _ in found if verdict == "fault"] == [*checks, "schema"]
+
+
+def test_a_database_that_is_not_there_is_not_said_to_answer(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    _, found = findings(matrixsched, "--database", f"sqlite:///{tmp_path}/nowhere.db")
+    assert [(check, verdict) for check, verdict, _ in found] == [("settings", "ok"), ("schema", "fault")]
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,7 @@ def test_a_setting_that_cannot_be_read_is_not_blamed_for_its_default_as_well() -
         ({"leaked_max": "2"}, "choose a share between 0 and 1"),
         ({"rest_max": "0"}, "rest_max must be more than zero: raise it"),
         ({"stop_grace": "2d"}, "stop_grace is 172800 s: choose at most a day"),
+        ({"attempt_lease": "10ms"}, "attempt_lease (0.01 s) must be at least 0.1 s"),
         ({"lease_margin": "4s"}, "lower lease_margin or raise attempt_lease"),
         ({"log_format": "xml"}, "choose 'text' or 'json'"),
         ({"keep_done": "9999d"}, "keep_done"),
@@ -186,6 +187,30 @@ def test_an_app_refuses_settings_that_are_wrong() -> None:
     write("databse = 'sqlite:///x.db'\n")
     with pytest.raises(ConfigurationError, match="perhaps database is meant"):
         App()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["concurrency = 'many'\n", "concurency = 5\n", "databse = 'sqlite:///x.db'\n", "database = 5\n", "[worker]\n"],
+)
+def test_an_app_with_a_url_does_not_mind_settings_that_are_not_its_own(text: str) -> None:
+    write("installation = 'third'\n" + text)
+    assert App("sqlite:///from_code.db").installation == "third"
+
+
+def test_an_app_that_is_told_all_it_needs_does_not_open_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("concurrency = \n")
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        App("sqlite:///from_code.db")  # the installation may stand in there
+    monkeypatch.setenv("MATRIXSCHED_INSTALLATION", "second")
+    assert App("sqlite:///from_code.db").installation == "second"
+
+
+def test_a_check_blames_an_app_only_for_settings_that_it_takes(matrixsched: Matrixsched, folder: Path) -> None:
+    (folder / "checked_app.py").write_text("from matrixsched import App\napp = App('sqlite:///x.db')\n")
+    write("concurrency = 'many'\nlog_level = 'loud'\n")
+    rows = matrixsched("check", "checked_app:app", "--json").json
+    assert [row["check"] for row in rows if row["verdict"] == "fault"] == ["settings", "settings", "handlers", "schema"]
 
 
 # What is shown.

@@ -294,7 +294,7 @@ async def test_a_row_that_no_upcaster_leads_on_from_is_quarantined_with_the_reas
     assert stuck.state is State.QUARANTINED
     assert stuck.last_error == (
         "payload for handler 'late': nothing leads to version 3 from version 1. "
-        "Register it with @handler.upcast(version); quarantined actions then run with run_now()."
+        "Register it with @handler.upcast(version); then `matrixsched actions redrive` what was quarantined."
     )
     assert (await one.app.get("b")).status.state is State.DONE
 

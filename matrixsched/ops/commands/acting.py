@@ -10,7 +10,7 @@ import typer
 
 from matrixsched.app import App
 from matrixsched.clock import SystemClock
-from matrixsched.errors import WrongUse
+from matrixsched.errors import MatrixSchedError, WrongUse
 from matrixsched.ops import actions, bulk
 from matrixsched.ops.bulk import FINISHED_BADLY, Selection, Tally, Verb
 from matrixsched.ops.commands.repeating import (
@@ -134,7 +134,9 @@ def next_runs(
     else:
         runs = run(partial(actions.next_runs, given.app(), str(id), count))
     show_rows(runs, as_json=as_json)
-    if len(runs) < count:
+    if repeat is not None and not runs:
+        say(f"the rule has no run after {begin}: choose an earlier --after.")
+    elif len(runs) < count:
         say("there are no more." if runs else "it does not run again. To run it now: `matrixsched actions run-now ID`.")
     elif repeat is not None:
         say("to have it so: `matrixsched schedule HANDLER` with the same options.")
@@ -252,12 +254,19 @@ def _change(given: Given, verb: Verb, selection: Selection, *, yes: bool, as_jso
         show_facts(expected.facts, as_json=as_json)
         raise end_unconfirmed(given)
 
-    async def changed() -> Tally:
+    done = Tally(verb)
+
+    async def changed() -> None:
         with progress(verb.replace("_", " "), expected.matched) as told:
             async with app:
-                return await bulk.change(app, verb, selection, told)
+                await bulk.change(app, selection, done, told)
 
-    done = run(changed)
+    try:
+        run(changed)
+    except (KeyboardInterrupt, MatrixSchedError):
+        show_facts(done.facts, as_json=as_json)
+        say(f"stopped half-way: what is done stays done. To go on: `{given.again('--yes')}`.")
+        raise
     show_facts(done.facts, as_json=as_json)
     skipped = f" {done.skipped:,} were changed or locked by others, or in another state." if done.skipped else ""
     say(f"done.{skipped} " + _NEXT.format(options=given.options()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
@@ -25,7 +24,7 @@ from matrixsched.ops.commands.repeating import (
 )
 from matrixsched.ops.commands.toolkit import AsJson, Given, end_unconfirmed, is_confirmed, run, taking
 from matrixsched.ops.reading import read_payload, read_time
-from matrixsched.ops.render import Facts, say, show_facts
+from matrixsched.ops.render import Facts, as_argument, say, show_facts
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.payloads import encode_unregistered
 from matrixsched.rules.durations import parse_duration
@@ -148,7 +147,7 @@ def _facts(scheduled: Scheduled) -> Facts:
 
 def _said(scheduled: Scheduled, options: str | None) -> str:
     """For people; without `options` no command is known that reaches the same database."""
-    command = f"`matrixsched actions show{options or ''} {shlex.quote(scheduled.id)}`"
+    command = f"`matrixsched actions show{options or ''} {as_argument(scheduled.id)}`"
     see = f"See {command}" + (", with the App's --database." if options is None else ".")
     if not scheduled.changed:
         return f"nothing was written: the action stands as it was. {see}"

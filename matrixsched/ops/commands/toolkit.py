@@ -50,7 +50,7 @@ class Given:
     typed: Sequence[str]
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> Reading[Settings]:
         return read_settings(self.flags, file=self.file)
 
     def app(self) -> App:
@@ -79,11 +79,14 @@ class Given:
 
     def again(self, option: str, *value: str) -> str:
         """The same command with an option added, in the place of one that was typed."""
-        typed = list(self.typed)
-        if option in typed:
-            begin = typed.index(option)
-            del typed[begin : begin + 1 + len(value)]
-        return shlex.join(["matrixsched", *map(_speakable, _without_payload(typed)), option, *value])
+        typed = [_speakable(one) for one in _without_payload(self.typed)]
+        # What stands behind `--` are arguments, whatever they look like.
+        end = typed.index("--") if "--" in typed else len(typed)
+        options, arguments = typed[:end], typed[end:]
+        if option in options:
+            begin = options.index(option)
+            del options[begin : begin + 1 + len(value)]
+        return shlex.join(["matrixsched", *options, option, *value, *arguments])
 
 
 def _speakable(argument: str) -> str:

@@ -36,6 +36,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    WaitingRow,
     Written,
 )
 
@@ -160,6 +161,11 @@ class PostgresTransitions(PostgresHygiene):
             )
             for row in rows
         ]
+
+    @transition
+    def waiting_row(self, shard: int, action_id: str, guid: UUID) -> Conversation[WaitingRow | None]:
+        rows = yield self._ask("waiting_row", shard_id=shard, action_id=action_id, action_guid=guid)
+        return WaitingRow(rows[0]["lane"], rows[0]["scheduled_at"]) if rows else None
 
     @transition
     def installation(self) -> Conversation[Installation]:

@@ -68,6 +68,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    WaitingRow,
     Written,
 )
 
@@ -191,6 +192,11 @@ class SqliteTransitions(SqliteHygiene):
     def history(self, shard: int, action_id: str) -> Conversation[list[PastAttempt]]:
         rows = yield self._ask("history", shard_id=shard, action_id=action_id)
         return [past_attempt_of(row) for row in rows]
+
+    @transition
+    def waiting_row(self, shard: int, action_id: str, guid: UUID) -> Conversation[WaitingRow | None]:
+        rows = yield self._ask("waiting_row", shard_id=shard, action_id=action_id, action_guid=str(guid))
+        return WaitingRow(rows[0]["lane"], moment_of(rows[0]["scheduled_at"])) if rows else None
 
     @transition
     def installation(self) -> Conversation[Installation]:

@@ -1,0 +1,61 @@
+"""What an error says to somebody at a command line: the facts are the same, the next move is a command or an option.
+
+An error's own remedy speaks to a programmer; where it names a call or a type of Python, another one stands here.
+"""
+
+from __future__ import annotations
+
+from matrixsched.config import DatabaseSettings
+from matrixsched.errors import (
+    ActionExists,
+    ActionFinished,
+    BadInput,
+    DatabaseFileMissing,
+    GuidMismatch,
+    InvalidCron,
+    InvalidDuration,
+    InvalidPayload,
+    InvalidTime,
+    MatrixSchedError,
+    NeverRuns,
+    OutcomeUnknown,
+    SchemaMissing,
+    UnknownHandler,
+)
+
+INSTALLATION = DatabaseSettings.model_fields["installation"].default
+"""The one that is meant where none is named."""
+
+REMEDIES: dict[type[MatrixSchedError], str] = {
+    BadInput: "Correct the option and try again; nothing was written.",
+    InvalidTime: "Write times as in 2026-03-29T09:00:00Z, between the years 1970 and 2200.",
+    InvalidDuration: "Choose a duration of at most ten years, as in 5m.",
+    InvalidCron: 'Use five fields, minute hour day month weekday, for example "30 6 * * MON-FRI"; '
+    "`matrixsched actions next --cron CRON` shows the runs.",
+    NeverRuns: "Exclude less, or begin earlier; `matrixsched actions next` with the same rule shows what it leaves.",
+    InvalidPayload: "Give JSON that the handler's model takes; NaN and infinite numbers cannot be stored.",
+    UnknownHandler: "Check the spelling, or name the App that has it.",
+    ActionExists: "Use --exists replace to overwrite it or --exists keep to leave it.",
+    ActionFinished: "Use `matrixsched actions run-now` to run it once more, or `matrixsched schedule` to begin anew.",
+    GuidMismatch: "See what it is now by `matrixsched actions show`, and decide anew.",
+    SchemaMissing: "Run `matrixsched init` once.",
+    DatabaseFileMissing: "Run `matrixsched init` once to create it, or correct the path.",
+    OutcomeUnknown: "See how the action stands by `matrixsched actions show`; a command that had a --request-id can be "
+    "sent again: it is done once.",
+}
+
+
+def spoken(error: MatrixSchedError) -> str:
+    """The error in one line, ending with the next move for whoever typed the command."""
+    return " ".join(f"{Exception.__str__(error)}. {_remedy(error)}".split())
+
+
+def _remedy(error: MatrixSchedError) -> str:
+    if isinstance(error, SchemaMissing) and error.installation != INSTALLATION:
+        return REMEDIES[type(error)].replace("init", f"init --installation {error.installation}")
+    for kind in type(error).__mro__:
+        if kind in REMEDIES:
+            return REMEDIES[kind]
+        if "remedy" in vars(kind):
+            break
+    return error.remedy
