@@ -142,6 +142,7 @@ class SqliteStore:
     async def _watch_memory(self, changed: Callable[[], None]) -> None:
         """No other connection sees a database in memory, so its commits are counted where they are made."""
         seen = self._database.commits
+        changed()  # what was written before we looked
         while True:
             await anyio.sleep(self._watch_every_s)
             if self._database.commits != seen:
@@ -200,10 +201,10 @@ class _Watcher:
             except sqlite3.Error:
                 # Wake-ups only shorten a rest: until we are back, work is found without them.
                 self._ended.wait(_RECONNECT_AFTER_S)
-                anyio.from_thread.run_sync(self._changed)
 
     def _poll(self, connection: sqlite3.Connection) -> None:
         seen, unchanged = _data_version(connection), 0
+        anyio.from_thread.run_sync(self._changed)  # what was written before we looked
         # A database that rests is looked at half as often: an idle process shall cost next to nothing.
         while not self._ended.wait(self._every_s * (2 if unchanged > _POLLS_UNTIL_IDLE else 1)):
             version = _data_version(connection)

@@ -1,0 +1,34 @@
+"""Whoever watches a store hears of what is written from the first moment on, also of what came just before it."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from matrixsched import App
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S = 30
+
+
+@pytest.fixture(params=["file", "memory", "server"])
+def watched_url(request: pytest.FixtureRequest, tmp_path) -> str:
+    match request.param:
+        case "file":
+            return f"sqlite:///{tmp_path}/test.db"
+        case "memory":
+            return "sqlite://"
+    dsn: str = request.getfixturevalue("postgres_dsn")
+    return dsn
+
+
+async def test_watching_begins_with_a_wake_up_for_what_was_written_before(watched_url):
+    app = App(watched_url)
+    await app.init(shards=1)
+    async with app, anyio.create_task_group() as group:
+        told = anyio.Event()
+        group.start_soon(app.store.watch, told.set)
+        with anyio.fail_after(DEADLINE_S):
+            await told.wait()
+        group.cancel_scope.cancel()
