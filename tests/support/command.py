@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,13 +30,24 @@ class Answer:
         return json.loads(self.out)
 
 
+@contextmanager
+def signals_left_alone() -> Iterator[None]:
+    """A worker hears signals until its process ends; this one goes on with other tests."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Matrixsched:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
     def __call__(self, *arguments: str) -> Answer:
         self._capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, signals_left_alone():
             main(list(arguments))
         out, err = self._capsys.readouterr()
         assert "Traceback" not in err
