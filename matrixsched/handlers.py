@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,6 +23,7 @@ from matrixsched.payloads import (
     encode_unregistered,
     faults_in,
     is_same,
+    signature_of,
 )
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
@@ -258,14 +259,7 @@ def _signature(name: str, function: Callable[..., object]) -> tuple[Any, bool]:
     code = _code(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise BadInput(f"handler {name!r} is a generator, which nobody would iterate: remove its yield")
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-        hints = get_type_hints(code)
-    except Exception as error:
-        raise BadInput(
-            f"handler {name!r}: an annotation cannot be read ({type(error).__name__}: {error}); import its types at "
-            "the top of the module, not under TYPE_CHECKING"
-        ) from None
+    parameters, hints = signature_of(f"handler {name!r}", function, code)
     for one in parameters:
         if one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD):
             raise BadInput(

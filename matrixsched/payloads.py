@@ -105,6 +105,19 @@ def adapter_for(who: str, kind: Any) -> TypeAdapter[Any]:
         ) from None
 
 
+def signature_of(
+    who: str, function: Callable[..., object], code: Callable[..., object]
+) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """What a function takes, and the types that its code, which may lie deeper, is annotated with."""
+    try:
+        return list(inspect.signature(function).parameters.values()), get_type_hints(code)
+    except Exception as error:
+        raise BadInput(
+            f"{who}: an annotation cannot be read ({type(error).__name__}: {error}); import its types at "
+            "the top of the module, not under TYPE_CHECKING"
+        ) from None
+
+
 class Upcasters:
     """The steps from the older payloads of one handler to the one it takes now."""
 
@@ -188,14 +201,7 @@ def _taken(who: str, function: Callable[[Any], object]) -> Any:
     code = inspect.unwrap(function)
     if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise BadInput(f"{who} must be a plain function, for nothing is awaited or iterated there")
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-        hints = get_type_hints(function)
-    except Exception as error:
-        raise BadInput(
-            f"{who}: an annotation cannot be read ({type(error).__name__}: {error}); import its types at "
-            "the top of the module, not under TYPE_CHECKING"
-        ) from None
+    parameters, hints = signature_of(who, function, function)
     if len(parameters) != 1 or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
