@@ -102,20 +102,28 @@ class App:
     # Handlers.
 
     def action(
-        self, name: str, *, retry: Retry | None = None, timeout: timedelta | None = None, version: int = 1
+        self,
+        name: str,
+        *,
+        retry: Retry | None = None,
+        timeout: timedelta | None = None,
+        version: int = 1,
+        oldest_version: int = 1,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register a function, async or not, as the handler `name`.
 
         It takes (payload), (payload, context), (context) or nothing; the payload's type is read from its annotation. It
         returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
         `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the type
-        changes, and let `@handler.upcast(older)` lift what is stored already.
+        changes, and let `@handler.upcast(older)` lift what is stored already, back to `oldest_version`.
         """
         if not isinstance(name, str):
             raise BadInput('a handler is registered under a name: @app.action("name"), with parentheses')
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
-            return self.handlers.register(name, function, retry=retry, timeout=timeout, version=version)
+            return self.handlers.register(
+                name, function, retry=retry, timeout=timeout, version=version, oldest_version=oldest_version
+            )
 
         return register
 

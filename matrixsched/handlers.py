@@ -164,6 +164,7 @@ class Handlers:
         retry: Retry | None,
         timeout: timedelta | None,
         version: int = 1,
+        oldest_version: int = 1,
     ) -> Handler[P, R]:
         if callable(name):
             raise BadInput('the handler has no name: use @app.action("name")')
@@ -176,6 +177,7 @@ class Handlers:
                 f"not {type(retry).__name__}"
             )
         check_integer(f"version of handler {name!r}", version, least=1, most=VERSION_MAX)
+        check_integer(f"oldest_version of handler {name!r}", oldest_version, least=1, most=version)
         payload, takes_context = _signature(name, function)
         handler = Handler(
             name=name,
@@ -187,7 +189,7 @@ class Handlers:
             retry=retry or Retry(),
             timeout=check_duration("timeout", TIMEOUT_DEFAULT if timeout is None else timeout, zero=False),
             version=version,
-            upcasters=Upcasters(name, version),
+            upcasters=Upcasters(name, version, oldest_version),
         )
         self._by_name[name] = handler
         return handler

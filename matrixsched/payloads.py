@@ -121,9 +121,10 @@ def signature_of(
 class Upcasters:
     """The steps from the older payloads of one handler to the one it takes now."""
 
-    def __init__(self, handler: str, version: int) -> None:
+    def __init__(self, handler: str, version: int, oldest_version: int = 1) -> None:
         self._handler = handler
         self._version = version
+        self._oldest = oldest_version
         self._steps: dict[int, _Step] = {}
 
     def add(self, from_version: int, function: Callable[[Any], object]) -> None:
@@ -135,6 +136,11 @@ class Upcasters:
             raise BadInput(
                 f"{who} leads to version {from_version + 1}, but the handler takes version {self._version}; "
                 f"declare it as @app.action({self._handler!r}, version={from_version + 1})"
+            )
+        if from_version < self._oldest:
+            raise BadInput(
+                f"{who} is for payloads that are gone, as oldest_version={self._oldest} says; "
+                f"remove it, or declare the handler with oldest_version={from_version}"
             )
         if from_version in self._steps:
             raise BadInput(f"{who} is registered already")
@@ -163,13 +169,14 @@ class Upcasters:
         raise UpcastFailed(self._handler, from_version, why)
 
     def fault(self) -> str | None:
-        """What is missing between version 1 and the handler's own, in words."""
-        missing = self._gaps(1)
+        """What is missing between the oldest version and the handler's own, in words."""
+        missing = self._gaps(self._oldest)
         if not missing:
             return None
         return (
             f"handler {self._handler!r} takes version {self._version}, but has no upcaster from version "
-            f"{in_words(missing)}: register it with @handler.upcast({missing[0][0]})"
+            f"{in_words(missing)}: register it with @handler.upcast({missing[0][0]}), or say with oldest_version= "
+            "that no older payloads are left"
         )
 
     def _gaps(self, version: int) -> list[range]:

@@ -183,13 +183,49 @@ async def test_a_worker_does_not_start_while_upcasters_are_missing_and_says_all_
         return old
 
     assert three.app.handlers.faults() == [
-        "handler 'remind' takes version 3, but has no upcaster from version 2: register it with @handler.upcast(2)",
-        "handler 'sum' takes version 9, but has no upcaster from version 1 to 3, 5 to 8: "
-        "register it with @handler.upcast(1)",
+        "handler 'remind' takes version 3, but has no upcaster from version 2: register it with @handler.upcast(2), "
+        "or say with oldest_version= that no older payloads are left",
+        "handler 'sum' takes version 9, but has no upcaster from version 1 to 3, 5 to 8: register it with "
+        "@handler.upcast(1), or say with oldest_version= that no older payloads are left",
     ]
     with pytest.raises(ConfigurationError) as refused:
         Worker(three.app)
     assert refused.value.faults == tuple(three.app.handlers.faults())
+
+
+async def test_upcasters_need_not_reach_further_back_than_the_oldest_version(app, releases):
+    one, two, _ = releases
+    received = []
+
+    @app.action("remind", version=3, oldest_version=2)
+    async def remind(reminder: dict[str, Any]) -> None:
+        received.append(reminder)
+
+    @remind.upcast(2)
+    def note(old: dict[str, Any]) -> dict[str, Any]:
+        return old | {"lifted": True}
+
+    await one.app.schedule(one.remind, ReminderV1(name="Ada"), id="gone")
+    await two.app.schedule(two.remind, ReminderV2(name="Ada", Locale="en"), id="old")
+    await Worker(app).run_due()
+    assert received == [{"name": "Ada", "Locale": "en", "lifted": True}]
+    gone = (await app.get("gone")).status
+    assert gone.state is State.QUARANTINED
+    assert "nothing leads to version 3 from version 1" in (gone.last_error or "")
+
+
+async def test_what_contradicts_the_oldest_version_is_refused(app):
+    with pytest.raises(InvalidNumber, match="oldest_version of handler 'remind'"):
+        app.action("remind", version=3, oldest_version=4)(lambda payload: None)
+
+    @app.action("remind", version=3, oldest_version=2)
+    async def remind(reminder: dict[str, Any]) -> None: ...
+
+    with pytest.raises(BadInput, match="remove it, or declare the handler with oldest_version=1"):
+
+        @remind.upcast(1)
+        def add_locale(old: dict[str, Any]) -> dict[str, Any]:
+            return old
 
 
 async def test_a_handler_that_is_complete_or_takes_nothing_has_no_faults(releases):
