@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_BEGIN = "execute `begin immediate` first"
 _LEGACY = -1
 """sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 has not and does."""
 
@@ -28,7 +29,10 @@ def is_sync(caller: object) -> bool:
 
 
 async def run_in(caller: aiosqlite.Connection, dialect: Dialect, transition: Transition[T]) -> T:
-    _check(caller, dialect)
+    check_dialect("sqlite", dialect)
+    # In its thread: nowhere else does the newer of the two settings answer, which aiosqlite itself does not show.
+    begins: bool = await caller._execute(_begins_by_itself, caller._conn)  # type: ignore[no-untyped-call]
+    check_transaction(caller.in_transaction or begins, _BEGIN)
     async with caller.cursor() as cursor:
         cursor.row_factory = None
 
@@ -40,7 +44,8 @@ async def run_in(caller: aiosqlite.Connection, dialect: Dialect, transition: Tra
 
 
 def run_in_sync(caller: sqlite3.Connection, dialect: Dialect, transition: Transition[T]) -> T:
-    _check(caller, dialect)
+    check_dialect("sqlite", dialect)
+    check_transaction(is_in_transaction(caller), _BEGIN)
     cursor = caller.cursor()
     cursor.row_factory = None
 
@@ -54,20 +59,16 @@ def run_in_sync(caller: sqlite3.Connection, dialect: Dialect, transition: Transi
         cursor.close()
 
 
-def _check(caller: Any, dialect: Dialect) -> None:
-    check_dialect("sqlite", dialect)
-    check_transaction(is_in_transaction(caller), "execute `begin immediate` first")
-
-
 def is_in_transaction(caller: Any) -> bool:
     """Whether what is written is part of a transaction: one that is open, or one that the driver opens by itself."""
-    return bool(caller.in_transaction) or _begins_by_itself(caller)
+    if caller.in_transaction:
+        return True
+    return _begins_by_itself(caller) if is_sync(caller) else caller.isolation_level is not None
 
 
 def _begins_by_itself(caller: Any) -> bool:
-    inner = caller if is_sync(caller) else caller._conn  # aiosqlite shows only the older of the two settings
-    autocommit = getattr(inner, "autocommit", _LEGACY)
-    return inner.isolation_level is not None if autocommit == _LEGACY else not autocommit
+    autocommit = getattr(caller, "autocommit", _LEGACY)
+    return caller.isolation_level is not None if autocommit == _LEGACY else not autocommit
 
 
 def _rows(description: Any, rows: Any) -> list[dict[str, Any]]:
