@@ -442,7 +442,9 @@ def test_a_database_that_we_do_not_speak_is_refused(tmp_path):
     other.vendor = "mysql"
     with pytest.raises(BadInput, match="the connection speaks mysql, this application's database is sqlite"):
         app.sync.schedule("note", "a", connection=other)
-    with create_engine("sqlite://").connect() as mine:
+    engine = create_engine("sqlite://")
+    with engine.connect() as mine:
         mine.dialect.name = "oracle"
         with pytest.raises(BadInput, match="speaks oracle"):
             app.sync.schedule("note", "a", connection=mine)
+    engine.dispose()
