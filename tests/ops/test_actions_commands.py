@@ -274,6 +274,21 @@ def test_the_next_runs_of_an_action_follow_its_rule(matrixsched: Matrixsched, da
     answer = matrixsched(*at(database_url, "next", "m 1", "-n", "3", "--json"))
     hours = [datetime.fromisoformat(run["at"]) - datetime(2030, 1, 1, 0, 0, 20, tzinfo=UTC) for run in answer.json]
     assert hours == [timedelta(hours=hour) for hour in (3, 4, 5)]
+    assert answer.err == f"more about it: `matrixsched actions show --database {database_url} 'm 1'`.\n"
+
+
+def test_of_an_action_that_runs_once_there_are_no_more_runs_and_after_that_none(
+    matrixsched: Matrixsched, database_url: str
+) -> None:
+    plant(database_url, live=1)
+    once = matrixsched(*at(database_url, "next", "mail:0", "--json"))
+    assert len(once.json) == 1
+    assert once.err.startswith("there are no more; more about it: `matrixsched actions show")
+    matrixsched(*at(database_url, "cancel", "mail:0", "--yes"))
+    ended = matrixsched(*at(database_url, "next", "mail:0", "--json"))
+    assert ended.json == []
+    assert "To run it now: `matrixsched actions run-now --database" in ended.err
+    assert ended.err.endswith(" mail:0`.\n")
 
 
 # cancel, run-now, redrive

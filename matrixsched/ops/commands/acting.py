@@ -26,7 +26,7 @@ from matrixsched.ops.commands.repeating import (
 )
 from matrixsched.ops.commands.toolkit import AsJson, Given, Yes, end_unconfirmed, is_confirmed, progress, run, taking
 from matrixsched.ops.reading import read_time
-from matrixsched.ops.render import say, show_facts, show_rows, show_sections
+from matrixsched.ops.render import as_argument, say, show_facts, show_rows, show_sections
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.schedule import PREVIEW_MAX, upcoming
@@ -134,14 +134,15 @@ def next_runs(
     else:
         runs = run(partial(actions.next_runs, given.app(), str(id), count))
     show_rows(runs, as_json=as_json)
-    if repeat is not None and not runs:
-        say(f"the rule has no run after {begin}: choose an earlier --after.")
-    elif len(runs) < count:
-        say("there are no more." if runs else "it does not run again. To run it now: `matrixsched actions run-now ID`.")
-    elif repeat is not None:
-        say("to have it so: `matrixsched schedule HANDLER` with the same options.")
+    if repeat is not None:
+        what_next = "to have it so: `matrixsched schedule HANDLER` with the same options."
+        say(what_next if runs else f"the rule has no run after {begin}: choose an earlier --after.")
+        return
+    action = f"{given.options()} {as_argument(str(id))}"
+    if not runs:
+        say(f"it does not run again. To run it now: `matrixsched actions run-now{action}`.")
     else:
-        say(f"more about it: `matrixsched actions show{given.options()} ID`.")
+        say(f"{'' if len(runs) == count else 'there are no more; '}more about it: `matrixsched actions show{action}`.")
 
 
 @commands.command("cancel")
