@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 import anyio
+import anyio.lowlevel
 import pytest
 
 from matrixsched import App
@@ -32,3 +35,17 @@ async def test_watching_begins_with_a_wake_up_for_what_was_written_before(watche
         with anyio.fail_after(DEADLINE_S):
             await told.wait()
         group.cancel_scope.cancel()
+
+
+async def test_watching_can_end_at_any_moment_without_a_trace(watched_url):
+    app = App(watched_url)
+    await app.init(shards=1)
+    async with app:
+        for moments in range(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(app.store.watch, lambda: None)
+                for _ in range(moments):
+                    await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+    gc.collect()  # an error that nobody awaited is told now, and fails the test
+    await anyio.lowlevel.checkpoint()

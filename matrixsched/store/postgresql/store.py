@@ -34,6 +34,8 @@ T = TypeVar("T")
 CONNECTIONS_DEFAULT = 8
 SIBLING_CONNECTIONS = 4
 CONNECT_TIMEOUT_S = 10.0
+LISTEN_TIMEOUT_S = 3.0
+"""How long the listener may take to connect, and a worker that stops may have to wait for it."""
 STATEMENT_TIMEOUT_S = 30.0
 PLAN_LIFETIME_S = 20.0
 """How long a prepared statement is kept. Its plan suits the tables as they were: one made for a hundred rows reads them
@@ -311,7 +313,9 @@ class PostgresStore:
 
     async def _listen_once(self, changed: Callable[[], None]) -> None:
         """Listen until the connection ends."""
-        connection = await asyncpg.connect(self._url, **self._how())
+        # Whole, also for a worker that stops: asyncpg, cancelled at a wrong moment, leaves an error that nobody awaits.
+        with anyio.fail_after(LISTEN_TIMEOUT_S, shield=True):
+            connection = await asyncpg.connect(self._url, **self._how())
         ended = anyio.Event()
         connection.add_termination_listener(lambda _: ended.set())
         try:
