@@ -9,6 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from matrixsched import App
+from matrixsched.store.opening import open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -47,5 +48,23 @@ async def test_watching_can_end_at_any_moment_without_a_trace(watched_url):
                 for _ in range(moments):
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
-    gc.collect()  # an error that nobody awaited is told now, and fails the test
+    await hear_of_errors_left_behind()
+
+
+async def test_connecting_can_end_at_any_moment_without_a_trace(watched_url):
+    await App(watched_url).init(shards=1)
+    for moments in range(30):
+        store = open_store(watched_url)
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.open)
+            for _ in range(moments):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        await store.close()
+    await hear_of_errors_left_behind()
+
+
+async def hear_of_errors_left_behind() -> None:
+    """An error that nobody awaits is told when it is collected, and fails the test."""
+    gc.collect()
     await anyio.lowlevel.checkpoint()

@@ -33,9 +33,10 @@ T = TypeVar("T")
 
 CONNECTIONS_DEFAULT = 8
 SIBLING_CONNECTIONS = 4
-CONNECT_TIMEOUT_S = 10.0
-LISTEN_TIMEOUT_S = 3.0
-"""How long the listener may take to connect, and a worker that stops may have to wait for it."""
+CONNECT_TIMEOUT_S = 5.0
+"""How long connecting may take, and disconnecting; whoever stops meanwhile may have to wait for it."""
+ACQUIRE_TIMEOUT_S = 10.0
+"""How long a transition may wait for a connection."""
 STATEMENT_TIMEOUT_S = 30.0
 PLAN_LIFETIME_S = 20.0
 """How long a prepared statement is kept. Its plan suits the tables as they were: one made for a hundred rows reads them
@@ -128,6 +129,7 @@ class PostgresStore:
                 min_size=1,
                 max_size=self._connections,
                 command_timeout=STATEMENT_TIMEOUT_S,
+                connect=_connect,
                 init=_note_isolation,
                 **self._how(),
             )
@@ -188,7 +190,7 @@ class PostgresStore:
         asked_at = self._clock.monotonic()
         self._waiting += 1
         try:
-            connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            connection = await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
             self._served += 1
             return connection
         except Exception as error:
@@ -313,9 +315,7 @@ class PostgresStore:
 
     async def _listen_once(self, changed: Callable[[], None]) -> None:
         """Listen until the connection ends."""
-        # Whole, also for a worker that stops: asyncpg, cancelled at a wrong moment, leaves an error that nobody awaits.
-        with anyio.fail_after(LISTEN_TIMEOUT_S, shield=True):
-            connection = await asyncpg.connect(self._url, **self._how())
+        connection = await _connect(self._url, **self._how())
         ended = anyio.Event()
         connection.add_termination_listener(lambda _: ended.set())
         try:
@@ -346,6 +346,12 @@ async def _note_isolation(connection: _Connection) -> None:
     setting of the session would be cheaper, but poolers refuse it at the start or hand it on to strangers.
     """
     connection.is_read_committed = await connection.fetchval("show transaction_isolation") == "read committed"
+
+
+async def _connect(*where: Any, **how: Any) -> asyncpg.Connection:
+    """Connect, also if the caller is cancelled meanwhile: asyncpg would leave an error behind that nobody awaits."""
+    with anyio.CancelScope(shield=True):
+        return await asyncpg.connect(*where, **how)
 
 
 async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:
