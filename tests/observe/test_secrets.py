@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from matrixsched import App, Cancel, Retry, RetryAt, call
 from matrixsched.errors import DatabaseError, InvalidPayload
-from matrixsched.events import AttemptEnded, WorkerStopped
+from matrixsched.events import AttemptEnded
 from matrixsched.observe import Logs, Metrics, log_to
 from matrixsched.observe.logs import logger
 from matrixsched.observe.tracing import instrument
@@ -158,8 +158,6 @@ async def test_what_a_driver_says_is_not_repeated(database_url: str, written: io
     await app.init(shards=4)
     app.store = Broken(app.store)
     Logs(app.events)
-    stopped = anyio.Event()
-    app.events.subscribe(WorkerStopped, lambda event: stopped.set())
     worker = Worker(app)
     async with app, anyio.create_task_group() as group:
         group.start_soon(worker.run)

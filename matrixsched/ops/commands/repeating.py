@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import re
 from datetime import date, time
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Annotated, Any
 
 from matrixsched.errors import WrongUse
+from matrixsched.ops.commands.toolkit import text_option
 from matrixsched.ops.reading import read_time
+from matrixsched.rules.crontab import Repeated, Skipped
 from matrixsched.rules.durations import parse_duration
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.schedule import Misfire, Repeat, catch_up, cron, every
 
-Skipped = Literal["shift", "skip"]
-Repeated = Literal["once", "both", "skip"]
-
-
-def _text(metavar: str, help: str) -> Any:
-    return typer.Option(metavar=metavar, help=help, show_default=False)
-
-
-EveryOption = Annotated[str | None, _text("DURATION", "Repeat at this interval, as in 1h.")]
-CronOption = Annotated[str | None, _text("CRON", 'Repeat by the calendar, as in "0 9 * * *".')]
-ZoneOption = Annotated[str | None, _text("ZONE", "Whose clocks count, as in Europe/Berlin; default: UTC.")]
+EveryOption = Annotated[str | None, text_option("DURATION", "Repeat at this interval, as in 1h.")]
+CronOption = Annotated[str | None, text_option("CRON", 'Repeat by the calendar, as in "0 9 * * *".')]
+ZoneOption = Annotated[str | None, text_option("ZONE", "Whose clocks count, as in Europe/Berlin; default: UTC.")]
 SkippedOption = Annotated[
-    Skipped | None, _text("WORD", "Local times that clocks skip: shift them behind the gap, or skip.")
+    Skipped | None, text_option("WORD", "Local times that clocks skip: shift them behind the gap, or skip.")
 ]
 RepeatedOption = Annotated[
-    Repeated | None, _text("WORD", "Local times that clocks show twice: run once, both times, or skip.")
+    Repeated | None, text_option("WORD", "Local times that clocks show twice: run once, both times, or skip.")
 ]
 MisfireOption = Annotated[
     str | None,
-    _text("WORD", "Runs missed while nothing ran: once (late), skip, or catch-up:N for the N newest; default: once."),
+    text_option(
+        "WORD", "Runs missed while nothing ran: once (late), skip, or catch-up:N for the N newest; default: once."
+    ),
 ]
-JitterOption = Annotated[str | None, _text("DURATION", "Start each run up to this much later, by chance.")]
+JitterOption = Annotated[str | None, text_option("DURATION", "Start each run up to this much later, by chance.")]
 ExcludeOption = Annotated[
     list[str] | None,
-    _text(
+    text_option(
         "WHEN", "No runs then: a date (2026-12-25), a daily window (22:00-06:00), or START/END as times; repeatable."
     ),
 ]

@@ -22,7 +22,7 @@ from matrixsched.ops.commands.repeating import (
     ZoneOption,
     read_repeat,
 )
-from matrixsched.ops.commands.toolkit import AsJson, Given, end_unconfirmed, is_confirmed, run, taking
+from matrixsched.ops.commands.toolkit import AsJson, Given, end_unconfirmed, is_confirmed, run, taking, text_option
 from matrixsched.ops.reading import read_payload, read_time
 from matrixsched.ops.render import Facts, as_argument, say, show_facts
 from matrixsched.ops.settings import OF_THE_DATABASE
@@ -34,23 +34,19 @@ def register(cli: typer.Typer) -> None:
     cli.command()(schedule)
 
 
-def _text(metavar: str, help: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False)
-
-
 @taking(*OF_THE_DATABASE)
 def schedule(
     given: Given,
     handler: Annotated[str, typer.Argument(metavar="HANDLER", help="The name of the handler that shall run.")],
     payload: Annotated[
-        str | None, _text("JSON", "What the handler gets: JSON, - for stdin, @FILE for a file; default: nothing.")
+        str | None, text_option("JSON", "What the handler gets: JSON, - for stdin, @FILE for a file; default: nothing.")
     ] = None,
     payload_version: Annotated[
         int | None, typer.Option(help="The payload's version, if its handler takes more than 1.", show_default=False)
     ] = None,
-    id: Annotated[str | None, _text("ID", "The action's id; default: one is made.", "--id")] = None,
-    at: Annotated[str | None, _text("TIME", "When it is due, as in 2026-03-29T09:00:00Z; default: now.")] = None,
-    delay: Annotated[str | None, _text("DURATION", "How long from now it is due, as in 5m.")] = None,
+    id: Annotated[str | None, text_option("ID", "The action's id; default: one is made.", "--id")] = None,
+    at: Annotated[str | None, text_option("TIME", "When it is due, as in 2026-03-29T09:00:00Z; default: now.")] = None,
+    delay: Annotated[str | None, text_option("DURATION", "How long from now it is due, as in 5m.")] = None,
     every: EveryOption = None,
     cron: CronOption = None,
     zone: ZoneOption = None,
@@ -59,18 +55,23 @@ def schedule(
     misfire: MisfireOption = None,
     jitter: JitterOption = None,
     exclude: ExcludeOption = None,
-    expires_at: Annotated[str | None, _text("TIME", "When the action ends, run or not.")] = None,
-    start_within: Annotated[str | None, _text("DURATION", "How late it may start; later it counts as missed.")] = None,
+    expires_at: Annotated[str | None, text_option("TIME", "When the action ends, run or not.")] = None,
+    start_within: Annotated[
+        str | None, text_option("DURATION", "How late it may start; later it counts as missed.")
+    ] = None,
     priority: Annotated[int, typer.Option(help="0 comes first.")] = 0,
     exists: Annotated[
         Exists | None,
-        _text("WORD", "If there is an action of that id: replace, keep or error; default: replace it with --yes."),
+        text_option(
+            "WORD", "If there is an action of that id: replace, keep or error; default: replace it with --yes."
+        ),
     ] = None,
     request_id: Annotated[
-        str | None, _text("TEXT", "A name for this request: however often it is sent, it is done once.")
+        str | None, text_option("TEXT", "A name for this request: however often it is sent, it is done once.")
     ] = None,
     target: Annotated[
-        str | None, _text("MODULE:APP", "The App of the handler: the payload is checked, its database taken.", "--app")
+        str | None,
+        text_option("MODULE:APP", "The App of the handler: the payload is checked, its database taken.", "--app"),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Replace an action that exists.")] = False,
     as_json: AsJson = False,

@@ -41,6 +41,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same fields as JSON.")
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, it is only said what would be done.")]
 
 
+def text_option(metavar: str, help: str, *names: str) -> Any:
+    """An option that is left out unless somebody types it: its help says what that means."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """What a command was given: its settings from all sources, and what was typed."""
