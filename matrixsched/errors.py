@@ -7,6 +7,7 @@
     │   ├── InvalidTime
     │   ├── InvalidDuration
     │   │   └── InvalidDurationText
+    │   ├── InvalidRate
     │   ├── InvalidCron
     │   ├── UnknownZone
     │   ├── NeverRuns
@@ -115,6 +116,16 @@ class InvalidDurationText(InvalidDuration):
     def __init__(self, argument: str, text: str) -> None:
         super().__init__(argument, f"is {text!r:.80}")
         self.text = text
+
+
+class InvalidRate(BadInput):
+    """A rate that nothing can go at."""
+
+    remedy = "Write a whole number above zero and a time, for example 10000/min, 5/s or 7/100ms."
+
+    def __init__(self, given: object, why: str) -> None:
+        super().__init__(f"the rate {given!r:.80} cannot be used: {why}")
+        self.given, self.why = given, why
 
 
 class InvalidCron(BadInput):
