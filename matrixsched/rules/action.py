@@ -157,6 +157,14 @@ class Claim:
     claimed_by: UUID
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When a claimed action may start that had to pass a gate, and from when on it would need another slot."""
+
+    starts_at: datetime
+    void_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """A claimed action: the right and the duty to run it until the lease ends."""
@@ -178,3 +186,5 @@ class Attempt:
     tick_failures: int
     interruptions: int
     """Of this row since an outcome was last recorded."""
+    slot: Slot | None = None
+    """None: it may start at once."""
