@@ -19,6 +19,7 @@
     │   │   └── PayloadTooNew
     │   ├── PayloadTooLarge
     │   ├── UnknownHandler
+    │   ├── UnknownTemplate
     │   └── WrongUse                    a command line that cannot be carried out
     ├── ActionNotFound (LookupError)
     ├── ActionExists
@@ -244,6 +245,16 @@ class UnknownHandler(BadInput):
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(f"no handler named {name!r}; registered: {', '.join(known) or 'none'}")
         self.name, self.known = name, tuple(known)
+
+
+class UnknownTemplate(BadInput):
+    """No template of that name is in the database."""
+
+    remedy = "Create it with `await app.templates.set(name)`, or check the spelling."
+
+    def __init__(self, name: str, close: Sequence[str]) -> None:
+        super().__init__(f"there is no template {name!r:.80}" + (f"; close to it: {', '.join(close)}" if close else ""))
+        self.name, self.close = name, tuple(close)
 
 
 class WrongUse(BadInput):

@@ -21,6 +21,7 @@ from matrixsched.errors import (
     OutcomeUnknown,
     SchemaMissing,
     UnknownHandler,
+    UnknownTemplate,
 )
 
 INSTALLATION = DatabaseSettings.model_fields["installation"].default
@@ -35,6 +36,7 @@ REMEDIES: dict[type[MatrixSchedError], str] = {
     NeverRuns: "Exclude less, or begin earlier; `matrixsched actions next` with the same rule shows what it leaves.",
     InvalidPayload: "Give JSON that the handler's model takes; NaN and infinite numbers cannot be stored.",
     UnknownHandler: "Check the spelling, or name the App that has it.",
+    UnknownTemplate: "Create it by `matrixsched templates set NAME`, or check the spelling.",
     ActionExists: "Use --exists replace to overwrite it or --exists keep to leave it.",
     ActionFinished: "Use `matrixsched actions run-now` to run it once more, or `matrixsched schedule` to begin anew.",
     GuidMismatch: "See what it is now by `matrixsched actions show`, and decide anew.",

@@ -92,6 +92,9 @@ class Spec:
     priority: int
     template: str | None
     zone: str | None
+    """Of the recipient; None: the template's."""
+    limit: str | None
+    """The key of the limit that the caller chose."""
     expires_at: datetime | None
 
 

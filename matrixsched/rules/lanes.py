@@ -61,6 +61,11 @@ def lane_of(name: str) -> Lane:
     )
 
 
+def key_in(name: str) -> str | None:
+    """The key that the name of a lane carries; None where it carries none, or is no gated lane."""
+    return lane_of(name).key if is_gated(name) else None
+
+
 def is_gated(name: str) -> bool:
     return name.startswith((LIMIT + "|", QUOTA + "|"))
 

@@ -19,9 +19,11 @@ from matrixsched.rules.action import (
     State,
     Status,
 )
+from matrixsched.rules.lanes import key_in
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.templates import PostgresTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     Acquired,
@@ -46,7 +48,7 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene):
+class PostgresTransitions(PostgresHygiene, PostgresTemplates):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)
@@ -415,6 +417,7 @@ def _action(row: Row) -> Action:
             priority=row["priority"],
             template=row["template"],
             zone=row["zone"],
+            limit=key_in(row["lane"]),
             expires_at=row["expires_at"],
         ),
         status=Status(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, PastAttempt, Spec, State, Status
+from matrixsched.rules.lanes import key_in
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.transition import Row
 from matrixsched.store.values import Backlog, Change, Ended, NewAction, ShardReport, Written
@@ -184,6 +185,7 @@ def action_of(row: Row) -> Action:
             priority=row["priority"],
             template=row["template"],
             zone=row["zone"],
+            limit=key_in(row["lane"]),
             expires_at=moment_or_none(row["expires_at"]),
         ),
         status=Status(

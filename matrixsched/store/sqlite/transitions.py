@@ -54,6 +54,7 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
+from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     Acquired,
@@ -78,7 +79,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene):
+class SqliteTransitions(SqliteHygiene, SqliteTemplates):
     @transition
     def schedule(
         self,
