@@ -18,20 +18,19 @@ from enum import StrEnum
 
 from matrixsched.rules.action import Slot
 from matrixsched.rules.lanes import Lane
-from matrixsched.rules.limits import Limit
-from matrixsched.rules.throughput import first_slot
+from matrixsched.rules.limits import Closed, Limit, in_nanoseconds
+from matrixsched.rules.rates import Rate
+from matrixsched.rules.throughput import LATE_NS, first_slot
 
-SLOT_GRACE_NS = 50_000_000
-"""A slot that is used later than this is void: another one must be taken."""
-SPREAD_NS = 20_000_000
-"""How far apart the slots of one row may lie; the rest of the grace is for the way from the database to the handler."""
+SPREAD_NS = LATE_NS // 2
+"""How late a slot may be when it is taken, and how far apart the slots of one row may lie; it is void when it is used
+later than LATE_NS, and the rest of that is for the way from the database to the handler."""
 QUOTA_GRACE_NS = 1_000_000_000
 """How long after its claim a row that is under a quota alone may start."""
 LOOK_AGAIN = timedelta(minutes=1)
 """When a lane is looked at again that somebody else has to open; they also say so."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class Gate(StrEnum):
@@ -44,10 +43,6 @@ class Gate(StrEnum):
     PAUSED = "paused"
     NO_TEMPLATE = "no_template"
     BUSY = "busy"
-
-
-def nanoseconds(at: datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND * 1000
 
 
 def instant(ns: int) -> datetime:
@@ -64,38 +59,33 @@ class Bucket:
     busy: bool = False
     """Somebody else takes slots from it at this moment."""
     next_slot_ns: int = field(init=False)
-    _period_ns: int | None = field(init=False)
+    closed_until: datetime | None = field(init=False, default=None)
+    _period_ns: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        rate = self.limit.rate_at(self.now)
-        self._period_ns = None if rate is None else rate.period_ns
         self.next_slot_ns = self.limit.next_slot_ns
-        if self._period_ns is not None:
-            self.next_slot_ns = first_slot(
-                self.limit.next_slot_ns, nanoseconds(self.now), self._period_ns, self.limit.pool
-            )
+        match self.limit.effective(self.now):
+            case Closed(until):
+                self.closed_until = until
+            case Rate() as rate:
+                self._period_ns = rate.period_ns
+                self.next_slot_ns = self.slot_for(in_nanoseconds(self.now))
 
     @property
     def is_limiting(self) -> bool:
         return self._period_ns is not None
 
-    @property
-    def closed_until(self) -> datetime | None:
-        return self.limit.closed_until(self.now)
+    def slot_for(self, start_ns: int) -> int:
+        """The slot of a row that starts then: the next one, or a later one where the next would be too late by then."""
+        if self._period_ns is None or start_ns - self.next_slot_ns <= SPREAD_NS:
+            return self.next_slot_ns
+        # What is slowed down keeps no slots: they would go at once, which is the opposite.
+        pool = 0 if self.limit.is_slowed(self.now) else self.limit.pool
+        return first_slot(self.next_slot_ns, start_ns, self._period_ns, pool)
 
-    def wasted_ns(self, start_ns: int) -> int:
-        """How much of its time would pass unused, beyond what its pool keeps, if its next slot were used only then."""
-        return self._slot_used_at(start_ns) - self.next_slot_ns
-
-    def take(self, start_ns: int | None = None) -> None:
-        """Use up the next slot; or, for a row that starts at a certain time, one that belongs there."""
+    def take(self, start_ns: int) -> None:
         if self._period_ns is not None:
-            slot_ns = self.next_slot_ns if start_ns is None else self._slot_used_at(start_ns)
-            self.next_slot_ns = slot_ns + self._period_ns
-
-    def _slot_used_at(self, start_ns: int) -> int:
-        assert self._period_ns is not None
-        return first_slot(self.next_slot_ns, start_ns, self._period_ns, self.limit.pool)
+            self.next_slot_ns = self.slot_for(start_ns) + self._period_ns
 
 
 @dataclass(slots=True)
@@ -225,7 +215,7 @@ def _hindrance(lane: Lane, gates: Gates) -> Held | None:
     if closed:
         return Held(Gate.SLOWED, max(closed))
     start, limiting = _start(buckets, gates.now)
-    if start > nanoseconds(gates.now + gates.ahead) or _strays(limiting, start):
+    if start > in_nanoseconds(gates.now + gates.ahead) or _strays(limiting, start):
         # Half of what is taken ahead is used up by then: so that several slots are taken together.
         return Held(Gate.LIMIT, max(gates.now, instant(start) - gates.ahead / 2))
     return None
@@ -251,20 +241,17 @@ def _quota_hindrance(lane: Lane, gates: Gates) -> Held | None:
 def _start(buckets: Sequence[Bucket], now: datetime) -> tuple[int, list[Bucket]]:
     """When a row under these limits would start, and those of them that have a say in it."""
     limiting = [bucket for bucket in buckets if bucket.is_limiting]
-    return max([nanoseconds(now), *(bucket.next_slot_ns for bucket in limiting)]), limiting
+    return max([in_nanoseconds(now), *(bucket.next_slot_ns for bucket in limiting)]), limiting
 
 
 def _strays(limiting: Sequence[Bucket], start_ns: int) -> bool:
-    """Whether a wide limit's slot would be used so late, because of a narrow one, that it might be void.
+    """Whether a wide limit would have to let slots pass unused because of a narrow one.
 
-    A narrow limit's slot is moved to the start instead: nobody else misses it, while a wide limit's would be wasted.
+    The other way round it does not matter: nobody else misses the slots of a narrow limit.
     """
-    return any(bucket.wasted_ns(start_ns) > SPREAD_NS for bucket in _wider_than_latest(limiting, start_ns))
-
-
-def _wider_than_latest(limiting: Sequence[Bucket], start_ns: int) -> Sequence[Bucket]:
     latest = [number for number, bucket in enumerate(limiting) if bucket.next_slot_ns == start_ns]
-    return limiting[: latest[0]] if latest else ()
+    wider = limiting[: latest[0]] if latest else ()
+    return any(bucket.slot_for(start_ns) > bucket.next_slot_ns for bucket in wider)
 
 
 def _take(lane: Lane, gates: Gates) -> Slot | None:
@@ -274,9 +261,7 @@ def _take(lane: Lane, gates: Gates) -> Slot | None:
     start_ns, limiting = _start(gates.buckets(lane), gates.now)
     if not limiting:
         return None if allowance is None else Slot(gates.now, instant(start_ns + QUOTA_GRACE_NS))
-    keeping = [bucket for bucket in _wider_than_latest(limiting, start_ns) if bucket.wasted_ns(start_ns) <= SPREAD_NS]
-    kept_ns = [max(bucket.next_slot_ns, nanoseconds(gates.now)) for bucket in keeping]
+    earliest_ns = min(max(bucket.slot_for(start_ns), start_ns - SPREAD_NS) for bucket in limiting)
     for bucket in limiting:
-        # Not `in`: buckets compare by value.
-        bucket.take(None if any(bucket is kept for kept in keeping) else start_ns)
-    return Slot(instant(start_ns), instant(min([start_ns, *kept_ns]) + SLOT_GRACE_NS))
+        bucket.take(start_ns)
+    return Slot(instant(start_ns), instant(earliest_ns + LATE_NS))

@@ -81,7 +81,7 @@ class StoredGates:
         buckets = {limit.name: Bucket(limit, self.now, busy) for limit, busy in self.limits}
         if (any_key := buckets.pop(ANY_KEY, None)) is not None:
             for name in {key_limit(lane.key) for lane in lanes if lane.key is not None} & buckets.keys():
-                buckets[name] = Bucket(buckets[name].limit.inheriting(any_key.limit), self.now, buckets[name].busy)
+                buckets[name] = Bucket(buckets[name].limit.under(any_key.limit), self.now, buckets[name].busy)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
         quotas |= {quota.template.name: _quota_now(quota, self.now) for quota in self.quotas}
         return Gates(now=self.now, ahead=ahead, limits=buckets, quotas=quotas)

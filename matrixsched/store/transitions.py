@@ -101,8 +101,21 @@ class Transitions(Hygiene, Templates, Protocol):
     # The worker: a shard is held for the move and the claim only.
 
     def acquire_shard(
-        self, *, sync_guid: UUID, holder: str, lease: timedelta, lanes: Sequence[str]
-    ) -> Transition[Acquired]: ...
+        self,
+        *,
+        sync_guid: UUID,
+        holder: str,
+        lease: timedelta,
+        lanes: Sequence[str],
+        gated_handlers: Sequence[str] = (),
+        ahead: timedelta = timedelta(0),
+    ) -> Transition[Acquired]:
+        """Lock the free shard with work that was served longest ago.
+
+        Work are incoming rows, due rows that pass no gate or are in one of the special `lanes`, and rows of these
+        handlers before a gate that may be open; slots are taken `ahead` of their time.
+        """
+        ...
 
     def beat_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
 

@@ -13,6 +13,10 @@ from matrixsched.rules.gates import Gate, Held
 from matrixsched.rules.outcome import Verdict
 
 
+GATED_LANES_MAX = 200
+"""How many gated lanes are looked at together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Installation:
     """The facts fixed at `init`."""

@@ -71,7 +71,7 @@ judged as materialized (
            case when a.action_guid is null then 'dead'
                 when r.scheduled_at is not null then 'blocked'
                 when d.action_id in (select action_id from siblings) then 'busy'
-                when a.handler <> all (cast(:handlers as text[])) then 'foreign'
+                when not cast(:gated as boolean) and a.handler <> all (cast(:handlers as text[])) then 'foreign'
                 when not cast(:gated as boolean)
                      and (a.lane <> ''
                           or exists (select from limited where name in ('global', 'handler:' || a.handler)))

@@ -1,7 +1,7 @@
 -- lock_limits (postgresql). Promise: of these limits those that exist, locked until the transaction ends, as they are at this
 -- moment; one that somebody else takes slots from now is only named, as busy. A key without a limit of its own gets a
--- bucket of its own, for which key:* speaks. Never waits for them. A process that is frozen inside of this transaction holds up the
--- others for no longer than a second.
+-- bucket of its own, for which key:* speaks. Never waits for them. One row comes back even if there is none. A process that
+-- is frozen inside of this transaction holds up the others for no longer than a second.
 with patience as materialized (
     select set_config('idle_in_transaction_session_timeout', '1000ms', true)
 ),
@@ -23,8 +23,12 @@ locked as materialized (
      order by l.name
        for no key update skip locked
 )
-select {now} as now, l.*, false as busy from (select * from locked union all select * from made) l
-union all
-select {now} as now, l.*, true as busy
-  from matrixsched.limits l
- where l.name = any (cast(:names as text[])) and l.name not in (select name from locked);
+select {now} as now, found.*
+  from (select) as always
+  left join (select l.*, false as busy from locked l
+             union all
+             select l.*, false as busy from made l
+             union all
+             select l.*, true as busy
+               from matrixsched.limits l
+              where l.name = any (cast(:names as text[])) and l.name not in (select name from locked)) found on true;
