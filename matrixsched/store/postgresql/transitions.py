@@ -22,6 +22,7 @@ from matrixsched.rules.action import (
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.limits import PostgresLimits
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     Acquired,
@@ -46,7 +47,7 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene):
+class PostgresTransitions(PostgresHygiene, PostgresLimits):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)

@@ -24,6 +24,7 @@ from matrixsched.rules.action import (
 )
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
+from matrixsched.store.sqlite.limits import SqliteLimits
 from matrixsched.store.sqlite.rows import (
     ACTION,
     AGAIN,
@@ -78,7 +79,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene):
+class SqliteTransitions(SqliteHygiene, SqliteLimits):
     @transition
     def schedule(
         self,
