@@ -9,6 +9,7 @@
     │   │   └── InvalidDurationText
     │   ├── InvalidRate
     │   ├── InvalidWindow
+    │   ├── InvalidLimit
     │   ├── InvalidCron
     │   ├── UnknownZone
     │   ├── NeverRuns
@@ -24,6 +25,7 @@
     ├── ActionNotFound (LookupError)
     ├── ActionExists
     ├── ActionFinished
+    ├── LimitNotFound (LookupError)
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
@@ -138,6 +140,18 @@ class InvalidWindow(BadInput):
     def __init__(self, given: object, why: str) -> None:
         super().__init__(f"the window {given!r:.80} cannot be used: {why}")
         self.given, self.why = given, why
+
+
+class InvalidLimit(BadInput):
+    """A name that is not that of a limit, or of one that cannot do what was asked of it."""
+
+    remedy = (
+        "A limit is called global, handler:<name>, template:<name>, key:<key>, or key:* for every key without its own."
+    )
+
+    def __init__(self, name: object, why: str) -> None:
+        super().__init__(f"the limit {name!r:.80} cannot be used: {why}")
+        self.name, self.why = name, why
 
 
 class InvalidCron(BadInput):
@@ -291,6 +305,16 @@ class ActionFinished(MatrixSchedError):
     def __init__(self, action_id: str, state: str) -> None:
         super().__init__(f"action {action_id!r} is finished ({state})")
         self.action_id, self.state = action_id, state
+
+
+class LimitNotFound(MatrixSchedError, LookupError):
+    """No limit of that name is set in this installation."""
+
+    remedy = "`matrixsched limits list` shows those that are."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no limit {name!r:.80}")
+        self.name = name
 
 
 class GuidMismatch(MatrixSchedError):

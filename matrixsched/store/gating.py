@@ -1,4 +1,4 @@
-"""The gated claim, for both databases: read and lock what decides, decide, claim, and take what was used; one transaction.
+"""The gated claim, for both databases: read and lock what decides, decide, claim, take what was used; one transaction.
 
 Slots and grants are spent by the very transaction that claims: no lease of them, no refund, no window for a crash. What
 the two databases do differently is asked of the class that this is a part of.
@@ -169,9 +169,7 @@ class GatedClaims:
         admission = admit(waiting, lanes, stored.open(lanes.values(), ahead), room)
         claimed: list[tuple[str, Attempt]] = []
         if admission.counts:
-            claimed = yield from self._claim_admitted(
-                shard, sync_guid, admission.counts, suspect_room, attempt_lease
-            )
+            claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
         gates = stored.open(lanes.values(), ahead)
         # Lane by lane in the order in which they were admitted in turn: the most important first.
         claimed = _in_turn(claimed, admission)

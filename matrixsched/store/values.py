@@ -12,7 +12,6 @@ from matrixsched.rules.action import Attempt, Claim, State, Terms
 from matrixsched.rules.gates import Gate, Held
 from matrixsched.rules.outcome import Verdict
 
-
 GATED_LANES_MAX = 200
 """How many gated lanes are looked at together."""
 

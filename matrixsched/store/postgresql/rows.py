@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, Spec, State, Status
+from matrixsched.rules.lanes import key_in
 from matrixsched.store.codec import decode_terms
 from matrixsched.store.transition import Row
 

@@ -12,20 +12,20 @@ from matrixsched.rules.action import (
     Action,
     Attempt,
     Claim,
-    Meta,
     Outcome,
     PastAttempt,
-    Spec,
-    State,
-    Status,
 )
-from matrixsched.rules.lanes import key_in
+from matrixsched.rules.lanes import escaped
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
-from matrixsched.store.codec import decode_terms, encode_terms
+from matrixsched.store.codec import encode_terms
+from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.limits import PostgresLimits
+from matrixsched.store.postgresql.rows import action_of, attempt_of
 from matrixsched.store.postgresql.templates import PostgresTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
+    GATED_LANES_MAX,
     Acquired,
     ActionFilter,
     Answer,
@@ -48,7 +48,7 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene, PostgresTemplates):
+class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresLimits, PostgresTemplates):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)

@@ -85,9 +85,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
     # What the gated claim asks.
 
     def _count_held(self, shard: int, lanes: Sequence[str], count_max: int) -> Conversation[Mapping[str, int]]:
-        rows = yield self._ask(
-            "count_held", shard_id=shard, lanes=as_json(lanes), count_max=count_max, now=self._now()
-        )
+        rows = yield self._ask("count_held", shard_id=shard, lanes=as_json(lanes), count_max=count_max, now=self._now())
         return {row["lane"]: row["waiting"] for row in rows}
 
     def _lock_gates(self, limits: Sequence[str], templates: Sequence[str]) -> Conversation[StoredGates]:

@@ -20,10 +20,10 @@ from matrixsched.rules.action import (
     PastAttempt,
     State,
     parked_lane,
-    suspect_lane,
 )
-from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
+from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
+from matrixsched.store.sqlite.limits import SqliteLimits
 from matrixsched.store.sqlite.rows import (
     ACTION,
     AGAIN,
@@ -42,11 +42,9 @@ from matrixsched.store.sqlite.rows import (
     columns_of_new,
     in_microseconds,
     in_microseconds_or_none,
-    interruption_of,
     key_of,
     memory_of,
     moment_of,
-    moment_or_none,
     past_attempt_of,
     recorded_of,
     row_key,
@@ -57,6 +55,7 @@ from matrixsched.store.sqlite.rows import (
 from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
+    GATED_LANES_MAX,
     Acquired,
     ActionFilter,
     Answer,
@@ -78,7 +77,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteTemplates):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteLimits, SqliteTemplates):
     @transition
     def schedule(
         self,
@@ -236,8 +235,8 @@ class SqliteTransitions(SqliteHygiene, SqliteTemplates):
         )
         if not chosen:
             (row,) = yield self._ask("acquire_shard.next_due", **gating, now=now)
-            due = [at for at in (row["ungated_at"], row["gated_at"]) if at is not None]
-            next_due_at = moment_of(min(due)) if due else None
+            instants = [at for at in (row["ungated_at"], row["gated_at"]) if at is not None]
+            next_due_at = moment_of(min(instants)) if instants else None
             return Acquired(now=moment_of(now), shard=None, holds=bool(row["holds"]), next_due_at=next_due_at)
         shard = chosen[0]["shard_id"]
         yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=str(sync_guid), holder=holder, now=now)
@@ -272,14 +271,10 @@ class SqliteTransitions(SqliteHygiene, SqliteTemplates):
         limit: int,
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
-        work = yield self._ask(
-            "claim.probe", shard_id=shard, sync_guid=str(sync_guid), lane=lane, now=self._now()
-        )
+        work = yield self._ask("claim.probe", shard_id=shard, sync_guid=str(sync_guid), lane=lane, now=self._now())
         if not work:
             return Claimed(0, [])
-        return (
-            yield from self._claim(shard, sync_guid, lane, limit, handlers=handlers, attempt_lease=attempt_lease)
-        )
+        return (yield from self._claim(shard, sync_guid, lane, limit, handlers=handlers, attempt_lease=attempt_lease))
 
     @transition
     def move(

@@ -45,10 +45,10 @@ empty as materialized (
 gone as (
     delete from matrixsched.held_lanes where lane in (select lane from empty)
 ),
-buckets as materialized ( -- of keys that have no limit of their own, once they are full again
+buckets as materialized ( -- without a rate of their own: keys that are full again, slow-downs that are over
     select l.name
       from matrixsched.limits l
-     where exists (select from turn) and l.name >= 'key:' and l.name < 'key;' and l.name <> 'key:*' and l.requests is null
+     where exists (select from turn) and l.name <> 'key:*' and l.requests is null
        and (l.slow_until is null or l.slow_until <= {now})
        and l.next_slot_ns < cast(extract(epoch from {now} - interval '1 hour') * 1000000000 as bigint)
      order by l.name

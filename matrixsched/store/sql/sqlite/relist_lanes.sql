@@ -41,7 +41,7 @@ delete from matrixsched_held_lanes
 
 -- name: forget
 delete from matrixsched_limits
- where name >= 'key:' and name < 'key;' and name <> 'key:*' and requests is null
+ where name <> 'key:*' and requests is null
    and (slow_until is null or slow_until <= {now})
    and next_slot_ns < ({now} - 3600000000) * 1000;
 
