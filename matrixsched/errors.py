@@ -8,6 +8,7 @@
     │   ├── InvalidDuration
     │   │   └── InvalidDurationText
     │   ├── InvalidRate
+    │   ├── InvalidWindow
     │   ├── InvalidCron
     │   ├── UnknownZone
     │   ├── NeverRuns
@@ -126,6 +127,16 @@ class InvalidRate(BadInput):
 
     def __init__(self, given: object, why: str) -> None:
         super().__init__(f"the rate {given!r:.80} cannot be used: {why}")
+        self.given, self.why = given, why
+
+
+class InvalidWindow(BadInput):
+    """A part of the day in which nothing can be sent, or that is none."""
+
+    remedy = "Write when it begins and when it ends, for example 08:00-12:00, or 22:00-06:00 over midnight."
+
+    def __init__(self, given: object, why: str) -> None:
+        super().__init__(f"the window {given!r:.80} cannot be used: {why}")
         self.given, self.why = given, why
 
 
