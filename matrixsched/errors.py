@@ -24,6 +24,7 @@
     ├── ActionNotFound (LookupError)
     ├── ActionExists
     ├── ActionFinished
+    ├── TemplateInUse
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
@@ -291,6 +292,16 @@ class ActionFinished(MatrixSchedError):
     def __init__(self, action_id: str, state: str) -> None:
         super().__init__(f"action {action_id!r} is finished ({state})")
         self.action_id, self.state = action_id, state
+
+
+class TemplateInUse(MatrixSchedError):
+    """A template whose messages still wait cannot be removed: nobody would know any more when to send them."""
+
+    remedy = "Let them go out, or cancel them with `await app.templates.stop(name)`; then remove it."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the template {name!r:.80} has messages that are not finished")
+        self.name = name
 
 
 class GuidMismatch(MatrixSchedError):
