@@ -26,6 +26,7 @@
     ├── ActionExists
     ├── ActionFinished
     ├── LimitNotFound (LookupError)
+    ├── TemplateInUse
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
@@ -314,6 +315,16 @@ class LimitNotFound(MatrixSchedError, LookupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no limit {name!r:.80}")
+        self.name = name
+
+
+class TemplateInUse(MatrixSchedError):
+    """A template whose messages still wait cannot be removed: nobody would know any more when to send them."""
+
+    remedy = "Let them go out, or cancel them with `await app.templates.stop(name)`; then remove it."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the template {name!r:.80} has messages that are not finished")
         self.name = name
 
 

@@ -20,6 +20,7 @@ from matrixsched.errors import (
     NeverRuns,
     OutcomeUnknown,
     SchemaMissing,
+    TemplateInUse,
     UnknownHandler,
     UnknownTemplate,
 )
@@ -39,6 +40,7 @@ REMEDIES: dict[type[MatrixSchedError], str] = {
     UnknownTemplate: "Create it by `matrixsched templates set NAME`, or check the spelling.",
     ActionExists: "Use --exists replace to overwrite it or --exists keep to leave it.",
     ActionFinished: "Use `matrixsched actions run-now` to run it once more, or `matrixsched schedule` to begin anew.",
+    TemplateInUse: "Let them go out, or cancel them by `matrixsched templates stop NAME`; then remove it.",
     GuidMismatch: "See what it is now by `matrixsched actions show`, and decide anew.",
     SchemaMissing: "Run `matrixsched init` once.",
     DatabaseFileMissing: "Run `matrixsched init` once to create it, or correct the path.",

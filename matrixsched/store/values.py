@@ -249,3 +249,12 @@ class Expiry:
     gone: int
     expired: int
     """Actions that ended by it; the other rows that are gone were dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A batch of a template's actions that were cancelled."""
+
+    cancelled: int
+    after: tuple[int, str] | None
+    """Where the next batch begins; None: this was the last one of the round."""

@@ -21,6 +21,7 @@ from matrixsched.rules.action import (
     State,
     parked_lane,
 )
+from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.limits import SqliteLimits
