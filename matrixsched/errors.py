@@ -9,6 +9,7 @@
     │   │   └── InvalidDurationText
     │   ├── InvalidRate
     │   ├── InvalidWindow
+    │   ├── InvalidLimit
     │   ├── InvalidCron
     │   ├── UnknownZone
     │   ├── NeverRuns
@@ -25,6 +26,7 @@
     ├── ActionExists
     ├── ActionFinished
     ├── TemplateInUse
+    ├── LimitNotFound (LookupError)
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
@@ -139,6 +141,18 @@ class InvalidWindow(BadInput):
     def __init__(self, given: object, why: str) -> None:
         super().__init__(f"the window {given!r:.80} cannot be used: {why}")
         self.given, self.why = given, why
+
+
+class InvalidLimit(BadInput):
+    """A name that is not that of a limit, or of one that cannot do what was asked of it."""
+
+    remedy = (
+        "A limit is called global, handler:<name>, template:<name>, key:<key>, or key:* for every key without its own."
+    )
+
+    def __init__(self, name: object, why: str) -> None:
+        super().__init__(f"the limit {name!r:.80} cannot be used: {why}")
+        self.name, self.why = name, why
 
 
 class InvalidCron(BadInput):
@@ -301,6 +315,16 @@ class TemplateInUse(MatrixSchedError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the template {name!r:.80} has messages that are not finished")
+        self.name = name
+
+
+class LimitNotFound(MatrixSchedError, LookupError):
+    """No limit of that name is set in this installation."""
+
+    remedy = "`matrixsched limits list` shows those that are."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no limit {name!r:.80}")
         self.name = name
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, PastAttempt
 from matrixsched.store.hygiene import Hygiene
+from matrixsched.store.limits import Limiting
 from matrixsched.store.templates import Templates
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import (
@@ -32,7 +33,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Templates, Protocol):
+class Transitions(Hygiene, Limiting, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(
