@@ -28,6 +28,7 @@ from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
 from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
+from matrixsched.templates import Quota, Templates
 from matrixsched.tracing import Tracer, Untraced
 
 Page = list[Action]
@@ -366,6 +367,18 @@ class App:
         nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
         """
         return await prune(self.store, keep, progress=progress, dry_run=dry_run)
+
+    # Gates.
+
+    @property
+    def templates(self) -> Templates:
+        """The campaigns whose messages share what may be sent."""
+        return Templates(self.store, self.chance)
+
+    @property
+    def quota(self) -> Quota:
+        """How it is shared."""
+        return Quota(self.store)
 
     @property
     def stores(self) -> dict[str, Store]:

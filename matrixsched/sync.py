@@ -21,8 +21,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, batches
 from matrixsched.handlers import Handler
-from matrixsched.operations import Operation
 from matrixsched.limits import Limits, SyncLimits
+from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
