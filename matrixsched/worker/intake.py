@@ -166,7 +166,7 @@ class _Sync:
         return held_s < self._policy.hold_max.total_seconds() and self._runner.room > 0
 
     async def _pass(self) -> bool:
-        """Claim from each lane, move, then pass gates; whether there may be more. Overdue rows go first, or they starve."""
+        """Claim from each lane, move, pass gates; whether there may be more. Overdue rows go first, or they starve."""
         more = False
         for lane in self._lanes:
             limit = self._limit(lane)
