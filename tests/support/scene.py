@@ -33,6 +33,7 @@ LEASE = timedelta(seconds=10)
 """Of shards and of attempts."""
 
 TABLES = ("scheduled_actions", "incoming_queue", "processing_queue", "requests", "attempt_history")
+GATES = ("limits", "templates", "held_lanes")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIVE_ROWS = """
 select a.action_id, a.action_guid,
@@ -228,13 +229,14 @@ class Scene:
 
     async def clear(self) -> None:
         """As after `init`."""
-        for name in TABLES:
+        for name in (*TABLES, *GATES):
             await self.sql(f"delete from matrixsched.{name}")
         await self.sql(
             "update matrixsched.shard_locks set locked = false, last_locked_by = null, "
             "last_processing_start_at = :epoch, last_heartbeat_at = :epoch",
             epoch=_EPOCH,
         )
+        await self.sql("update matrixsched.installation set oldest_library = 1")
         await self.sql("update matrixsched.chores set held_by = null, position = '{}', done_at = null")
 
     async def check_one_live_row(self) -> None:
