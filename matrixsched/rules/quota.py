@@ -54,7 +54,10 @@ class Spare(StrEnum):
 class Held(StrEnum):
     """Why no more messages of a template go."""
 
+    NOT_DUE = "not_due"
     PAUSED = "paused"
+    NO_TEMPLATE = "no_template"
+    """The template they belong to is not there."""
     SHARE = "share"
     """It has sent its share."""
     TEMPLATE_MAX = "template_max"
@@ -193,8 +196,8 @@ def most(
     slow_ends = begins if slow_until is None else min(max(begins, slow_until), ends)
     slow = 0 if slow_rate is None else _between(slow_rate, begins, slow_ends)
     if slow_ends == ends:
-        return slow
-    return None if rate is None else slow + _between(rate, slow_ends, ends)
+        return slow if rate is None else min(slow, _between(rate, begins, ends))
+    return None if rate is None else min(slow + _between(rate, slow_ends, ends), _between(rate, begins, ends))
 
 
 def _between(rate: Rate, begins: datetime, ends: datetime) -> int:

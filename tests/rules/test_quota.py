@@ -445,6 +445,7 @@ def test_over_a_row_of_windows_the_most_adds_up_to_the_rate(
         pytest.param("60/min", 90, None, 0, id="closed for all of it"),
         pytest.param("60/min", 90, "6/min", 6, id="slow for all of it"),
         pytest.param("60/min", -5, None, 60, id="over before it begins"),
+        pytest.param("60/min", 90, "600/min", 60, id="slow is never faster than it is anyway"),
         pytest.param(None, 60, "6/min", 6, id="no rate but the slow one"),
         pytest.param(None, 30, "6/min", None, id="no rate from the middle on"),
     ],
