@@ -15,6 +15,7 @@ from matrixsched.config import read_database_settings
 from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
+from matrixsched.limits import Limits
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
@@ -27,6 +28,7 @@ from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
 from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
+from matrixsched.templates import Quota, Templates
 from matrixsched.tracing import Tracer, Untraced
 
 Page = list[Action]
@@ -76,6 +78,7 @@ class App:
         self._make_scheduler: Callable[..., Scheduler] = Scheduler
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
+        self.limits = Limits(lambda: self.store, wrote=self._wake)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
         self._openings = 0
@@ -364,6 +367,18 @@ class App:
         nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
         """
         return await prune(self.store, keep, progress=progress, dry_run=dry_run)
+
+    # Gates.
+
+    @property
+    def templates(self) -> Templates:
+        """The campaigns whose messages share what may be sent."""
+        return Templates(self.store, self.chance)
+
+    @property
+    def quota(self) -> Quota:
+        """How it is shared."""
+        return Quota(self.store)
 
     @property
     def stores(self) -> dict[str, Store]:

@@ -11,7 +11,8 @@ from uuid import UUID, uuid5
 from matrixsched.errors import ActionExists, BadInput, InvalidTime
 from matrixsched.handlers import Handler
 from matrixsched.rules.action import UNGATED, Action, State, Terms
-from matrixsched.rules.lanes import ANY_KEY, Lane, key_limit
+from matrixsched.rules.lanes import Lane
+from matrixsched.rules.limits import check_key
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat, begin, check_repeat, next_tick, upcoming
@@ -146,8 +147,8 @@ def _check_gates(call: Call) -> None:
         check_zone(call.zone)
         if call.template is None:
             raise BadInput("zone is the recipient's, and only a template asks for it: pass template=, or leave it out")
-    if call.limit is not None and key_limit(check_name("limit", call.limit)) == ANY_KEY:
-        raise BadInput(f"limit is {call.limit!r}, which stands for all keys without a limit of their own: choose one")
+    if call.limit is not None:
+        check_key(call.limit)
 
 
 def gate_of(call: Call, handler: str) -> str:

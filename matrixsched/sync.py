@@ -21,6 +21,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, batches
 from matrixsched.handlers import Handler
+from matrixsched.limits import Limits, SyncLimits
 from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
@@ -57,6 +58,7 @@ class SyncApp:
         self._scheduler: Scheduler | None = None
         # For callers' own transactions: conversations only, nothing of it is ever awaited.
         self._composer: Scheduler | None = None
+        self.limits = SyncLimits(self._with_limits)
 
     def __enter__(self) -> Self:
         self._connected()
@@ -275,6 +277,13 @@ class SyncApp:
         return portal.call(partial(prune, self._store, keep, progress=progress, dry_run=dry_run))
 
     # How they are carried out.
+
+    def _with_limits(self, work: Callable[[Limits], Awaitable[T]]) -> T:
+        def connected() -> Store:
+            assert self._store is not None
+            return self._store
+
+        return self._await(lambda _: work(Limits(connected, wrote=lambda: None)))
 
     def _change(
         self, connection: SyncCaller | None, operation: Callable[[Scheduler], Operation[Scheduled]]

@@ -14,7 +14,7 @@ from matrixsched.errors import InvalidId, InvalidLimit
 from matrixsched.rules.lanes import ANY_KEY, GLOBAL, handler_limit, key_limit, template_limit
 from matrixsched.rules.names import check_name
 from matrixsched.rules.rates import Rate
-from matrixsched.rules.times import check_integer
+from matrixsched.rules.times import check_duration, check_integer, check_time
 
 POOL_MAX = 1_000_000_000
 _KINDS = {"handler": handler_limit, "template": template_limit, "key": key_limit}
@@ -202,3 +202,17 @@ def template_of(name: str) -> str | None:
     """The template that a limit is of; None if it is another kind."""
     kind, _, of = name.partition(":")
     return of if kind == "template" else None
+
+
+def check_slowable(name: object) -> str:
+    """The name itself if it is that of a limit that can be told to slow down."""
+    if check_limit_name(name) == ANY_KEY:
+        raise InvalidLimit(name, "it is the rate of every key that has none of its own: slow one of them down")
+    return str(name)
+
+
+def check_until(argument: str, until: object) -> datetime | timedelta:
+    """How long to slow down: until an instant, or for a time from now."""
+    if isinstance(until, timedelta):
+        return check_duration(argument, until, zero=False)
+    return check_time(argument, until)

@@ -119,6 +119,16 @@ class Claimed:
     """Where rows were put that have to pass a gate."""
 
 
+class Planned(StrEnum):
+    """What became of the wish to plan the present window of the quota."""
+
+    NOW = "now"
+    BEFORE = "before"
+    """It was planned already."""
+    BUSY = "busy"
+    """Somebody else plans it at this moment."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedClaim:
     """Attempts that passed their gates and are now ours."""

@@ -24,7 +24,6 @@ from matrixsched.rules.action import (
 from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
-from matrixsched.store.sqlite.limits import SqliteLimits
 from matrixsched.store.sqlite.rows import (
     ACTION,
     AGAIN,
@@ -78,7 +77,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteLimits, SqliteTemplates):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates):
     @transition
     def schedule(
         self,
