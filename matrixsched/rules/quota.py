@@ -29,7 +29,7 @@ from functools import lru_cache
 from itertools import groupby
 from math import lcm
 
-from matrixsched.errors import InvalidDuration
+from matrixsched.errors import BadInput, InvalidDuration
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.templates import Distribution, SendWindow, Template
 from matrixsched.rules.times import TIME_MIN, check_duration, check_number
@@ -54,7 +54,10 @@ class Spare(StrEnum):
 class Held(StrEnum):
     """Why no more messages of a template go."""
 
+    NOT_DUE = "not_due"
     PAUSED = "paused"
+    NO_TEMPLATE = "no_template"
+    """The template they belong to is not there."""
     SHARE = "share"
     """It has sent its share."""
     TEMPLATE_MAX = "template_max"
@@ -83,8 +86,10 @@ class QuotaSettings:
             check_number(argument, getattr(self, argument), least=SHARE_MIN, most=1)
         if self.inside_times_outside is not None:
             check_number("inside_times_outside", self.inside_times_outside, least=1 / RATIO_MAX, most=RATIO_MAX)
+        # Written as text, as on a command line, they become what they stand for.
+        object.__setattr__(self, "spare", _check_spare(self.spare))
         for argument in ("morning", "day", "evening"):
-            check_window(getattr(self, argument))
+            object.__setattr__(self, argument, check_window(getattr(self, argument)))
 
     @property
     def inside(self) -> Fraction:
@@ -92,6 +97,13 @@ class QuotaSettings:
         if self.inside_times_outside is None:
             return _exact(self.inside_share)
         return min(Fraction(1), _exact(self.inside_times_outside) * _exact(self.outside_share))
+
+
+def _check_spare(spare: object) -> Spare:
+    try:
+        return Spare(spare)  # type: ignore[arg-type]
+    except ValueError:
+        raise BadInput(f"spare is {spare!r:.80}, but must be {' or '.join(Spare)}") from None
 
 
 def check_weight(weight: object) -> float:
@@ -184,8 +196,8 @@ def most(
     slow_ends = begins if slow_until is None else min(max(begins, slow_until), ends)
     slow = 0 if slow_rate is None else _between(slow_rate, begins, slow_ends)
     if slow_ends == ends:
-        return slow
-    return None if rate is None else slow + _between(rate, slow_ends, ends)
+        return slow if rate is None else min(slow, _between(rate, begins, ends))
+    return None if rate is None else min(slow + _between(rate, slow_ends, ends), _between(rate, begins, ends))
 
 
 def _between(rate: Rate, begins: datetime, ends: datetime) -> int:
@@ -204,19 +216,22 @@ def caps(
     """How far to count the messages of each template, given those that have any; the paused ones are left out.
 
     Counting further changes no grant, as long as all of them do have messages: where some turn out to have none after
-    all, ask again without them.
+    all, ask again without them. At least one is counted even where none can go, for the shares of the others depend on
+    it.
     """
     selection = {template.name: template for template in templates if not template.is_paused(now)}
     shares = _Shares(selection.values(), settings, max_to_send)
     counted = {}
     for name, template in selection.items():
+        inside, outside = shares.of(template) if settings.spare is Spare.LEAVE else (max_to_send, max_to_send)
         own = template_max.get(name)
-        if settings.spare is Spare.SHARE:
-            counted[name] = Caps(_least(max_to_send, own), _least(max_to_send, own))
-        else:
-            inside, outside = shares.of(template)
-            counted[name] = Caps(_least(inside, own), _least(outside, own))
+        counted[name] = Caps(_cap(inside, own), _cap(outside, own))
     return counted
+
+
+def _cap(*counts: int | None) -> int | None:
+    least = _least(*counts)
+    return None if least is None else max(1, least)
 
 
 def plan(
