@@ -175,13 +175,14 @@ class Throughput:
     def _rest_s(self, turn: _Turn) -> float | None:
         """How long to sleep unless woken; None: it is your turn."""
         with self._lock:
-            now_ns = self._serve()
+            self._serve()
             if turn.granted is not None:
                 return None
             turn.bell.hush()
             if next(iter(self._places[turn.bell.place])) is not turn:
                 return math.inf
-            return (self._bucket.next_ns - now_ns) / _SECOND_NS
+            # From the beginning, not from the last time anybody looked: small errors would add up.
+            return self._began_s + self._bucket.next_ns / _SECOND_NS - self._clock.monotonic()
 
     def _withdraw(self, turn: _Turn) -> None:
         """Leave without a turn. If it was granted already, the next one has it."""
