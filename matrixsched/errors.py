@@ -27,8 +27,6 @@
     ├── ActionFinished
     ├── LimitNotFound (LookupError)
     ├── TemplateInUse
-    ├── TemplateInUse
-    ├── LimitNotFound (LookupError)
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
@@ -327,16 +325,6 @@ class TemplateInUse(MatrixSchedError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the template {name!r:.80} has messages that are not finished")
-        self.name = name
-
-
-class LimitNotFound(MatrixSchedError, LookupError):
-    """No limit of that name is set in this installation."""
-
-    remedy = "`matrixsched limits list` shows those that are."
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no limit {name!r:.80}")
         self.name = name
 
 

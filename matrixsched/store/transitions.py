@@ -35,7 +35,6 @@ from matrixsched.store.values import (
 
 
 class Transitions(Hygiene, Gating, Limiting, Templates, Protocol):
-class Transitions(Hygiene, Limiting, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(

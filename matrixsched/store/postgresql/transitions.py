@@ -48,7 +48,6 @@ def channel_of(installation: str) -> str:
 
 
 class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresTemplates):
-class PostgresTransitions(PostgresHygiene, PostgresTemplates):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)

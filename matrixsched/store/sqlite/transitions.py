@@ -78,7 +78,6 @@ _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 
 
 class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates):
-class SqliteTransitions(SqliteHygiene, SqliteTemplates):
     @transition
     def schedule(
         self,
