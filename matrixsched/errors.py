@@ -8,6 +8,7 @@
     │   ├── InvalidDuration
     │   │   └── InvalidDurationText
     │   ├── InvalidRate
+    │   ├── InvalidWindow
     │   ├── InvalidLimit
     │   ├── InvalidCron
     │   ├── UnknownZone
@@ -25,6 +26,7 @@
     ├── ActionExists
     ├── ActionFinished
     ├── LimitNotFound (LookupError)
+    ├── TemplateInUse
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
@@ -128,6 +130,16 @@ class InvalidRate(BadInput):
 
     def __init__(self, given: object, why: str) -> None:
         super().__init__(f"the rate {given!r:.80} cannot be used: {why}")
+        self.given, self.why = given, why
+
+
+class InvalidWindow(BadInput):
+    """A part of the day in which nothing can be sent, or that is none."""
+
+    remedy = "Write when it begins and when it ends, for example 08:00-12:00, or 22:00-06:00 over midnight."
+
+    def __init__(self, given: object, why: str) -> None:
+        super().__init__(f"the window {given!r:.80} cannot be used: {why}")
         self.given, self.why = given, why
 
 
@@ -303,6 +315,16 @@ class LimitNotFound(MatrixSchedError, LookupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no limit {name!r:.80}")
+        self.name = name
+
+
+class TemplateInUse(MatrixSchedError):
+    """A template whose messages still wait cannot be removed: nobody would know any more when to send them."""
+
+    remedy = "Let them go out, or cancel them with `await app.templates.stop(name)`; then remove it."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the template {name!r:.80} has messages that are not finished")
         self.name = name
 
 

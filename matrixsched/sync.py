@@ -22,13 +22,14 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, batches
 from matrixsched.handlers import Handler
 from matrixsched.limits import Limits, SyncLimits
+from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
-from matrixsched.scheduler import Operation, Scheduler
+from matrixsched.scheduler import Scheduler
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -103,6 +104,9 @@ class SyncApp:
         start_within: timedelta | None = None,
         expires_at: datetime | None = None,
         priority: int = 0,
+        template: str | None = None,
+        zone: str | None = None,
+        limit: str | None = None,
         payload_version: int | None = None,
         exists: Exists = "replace",
         expected_guid: UUID | None = None,
@@ -123,6 +127,9 @@ class SyncApp:
             start_within=start_within,
             expires_at=expires_at,
             priority=priority,
+            template=template,
+            zone=zone,
+            limit=limit,
             payload_version=payload_version,
             request_id=request_id,
         )
@@ -240,6 +247,7 @@ class SyncApp:
         *,
         state: State | None = None,
         handler: str | None = None,
+        template: str | None = None,
         id_prefix: str | None = None,
         due_before: datetime | None = None,
         after: Action | str | None = None,
@@ -247,7 +255,9 @@ class SyncApp:
         connection: SyncCaller | None = None,
     ) -> list[Action]:
         """As App.list."""
-        wanted = ActionFilter(state=state, handler=handler, id_prefix=id_prefix, due_before=due_before)
+        wanted = ActionFilter(
+            state=state, handler=handler, template=template, id_prefix=id_prefix, due_before=due_before
+        )
         return self._read(connection, lambda scheduler: scheduler.listing(wanted, after, limit))
 
     def history(self, id: str) -> History:

@@ -26,6 +26,10 @@ class Held:
     asked_at: float
     """Monotonic, before the claim was sent: `attempt.claimed_at` by the database's clock is not earlier."""
     trusted_until: float
+    starts_at: float = float("-inf")
+    """Monotonic, as everything here: the slot in which it may start has surely begun by then."""
+    void_at: float = float("inf")
+    """From then on that slot may be over."""
     longest: timedelta | None = None
     """Set when the handler is started: the lease is prolonged to at most this long after the claim."""
     ended: bool = False
@@ -51,6 +55,10 @@ class Leases:
 
     def take(self, attempt: Attempt, asked_at: float) -> Held:
         held = Held(attempt, asked_at, asked_at + self._trust_s)
+        if attempt.slot is not None:
+            # The database said its time at some moment between our question and now.
+            held.starts_at = self._clock.monotonic() + (attempt.slot.starts_at - attempt.claimed_at).total_seconds()
+            held.void_at = asked_at + (attempt.slot.void_at - attempt.claimed_at).total_seconds()
         with self._lock:
             earlier = self._held.get(attempt.claim.guid)
             if earlier is not None:
