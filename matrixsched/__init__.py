@@ -5,6 +5,7 @@ from __future__ import annotations
 from matrixsched.app import App
 from matrixsched.calls import Call, Scheduled, ScheduledMany, call
 from matrixsched.context import Context
+from matrixsched.gates.throughput import Throughput, ThroughputStatistics
 from matrixsched.rules.action import Action, Outcome, PastAttempt, State
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.outcome import Cancel, Done, RetryAt
@@ -35,6 +36,8 @@ __all__ = [
     "Scheduled",
     "ScheduledMany",
     "State",
+    "Throughput",
+    "ThroughputStatistics",
     "call",
     "catch_up",
     "cron",

@@ -6,6 +6,7 @@ Production uses the system's; tests and the simulator bring their own, so that o
 from __future__ import annotations
 
 import random
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -32,6 +33,10 @@ class Clock(Protocol):
         """Until the event is set, at most that long."""
         ...
 
+    def wait_in_thread(self, event: threading.Event, seconds: float) -> None:
+        """The same for a thread."""
+        ...
+
 
 class SystemClock:
     def now(self) -> datetime:
@@ -46,6 +51,9 @@ class SystemClock:
     async def wait(self, event: anyio.Event, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             await event.wait()
+
+    def wait_in_thread(self, event: threading.Event, seconds: float) -> None:
+        event.wait(min(seconds, threading.TIMEOUT_MAX))
 
 
 def _boottime() -> float:
@@ -62,7 +70,7 @@ class ManualClock:
 
     time: datetime = datetime(2030, 1, 1, tzinfo=UTC)
     _elapsed: float = 0.0
-    _sleepers: list[tuple[float, anyio.Event]] = field(default_factory=list)
+    _sleepers: list[tuple[float, anyio.Event | threading.Event]] = field(default_factory=list)
 
     def now(self) -> datetime:
         return self.time
@@ -88,11 +96,19 @@ class ManualClock:
             either.start_soon(until, event.wait)
             either.start_soon(until, lambda: self.sleep(seconds))
 
+    def wait_in_thread(self, event: threading.Event, seconds: float) -> None:
+        """As `wait`; but when the time is up, the event is set: a thread waits for one thing only."""
+        if seconds > 0:
+            self._sleepers.append((self._elapsed + seconds, event))
+            event.wait()
+
     def advance(self, duration: timedelta) -> None:
         self.time += duration
         self._elapsed += duration.total_seconds()
-        due = [sleeper for sleeper in self._sleepers if sleeper[0] <= self._elapsed]
-        self._sleepers = [sleeper for sleeper in self._sleepers if sleeper[0] > self._elapsed]
+        # A thread may go to sleep at any moment: whoever is not due stays in the list it was put in.
+        due = [sleeper for sleeper in list(self._sleepers) if sleeper[0] <= self._elapsed]
+        for sleeper in due:
+            self._sleepers.remove(sleeper)
         for _, woken in sorted(due, key=lambda sleeper: sleeper[0]):
             woken.set()
 

@@ -160,32 +160,33 @@ class GatedClaims:
         ahead: timedelta,
     ) -> Conversation[GatedClaim]:
         names = list(dict.fromkeys([*filled, *listed]))
-        waiting = yield from self._count_held(shard, names, room)
-        if not waiting:
+        found = yield from self._count_held(shard, names, room)
+        if not found:
             return GatedClaim()
-        waiting = _as_many_as_matter(waiting, room)
-        lanes = {name: lane_of(name) for name in waiting}
-        stored = yield from self._lock_gates(_limits(lanes.values()), _templates(lanes.values()))
-        admission = admit(waiting, lanes, stored.open(lanes.values(), ahead), room)
+        lanes = {name: lane_of(name) for name in found}
+        waiting = _as_many_as_matter(found, lanes, room)
+        chosen = [lanes[name] for name in waiting]
+        stored = yield from self._lock_gates(_limits(chosen), _templates(chosen))
+        admission = admit(waiting, lanes, stored.open(chosen, ahead), room)
         claimed: list[tuple[str, Attempt]] = []
         if admission.counts:
             claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
-        gates = stored.open(lanes.values(), ahead)
+        gates = stored.open(chosen, ahead)
         # Lane by lane in the order in which they were admitted in turn: the most important first.
         claimed = _in_turn(claimed, admission)
         slots = assign([name for name, _ in claimed], lanes, gates)
-        yield from self._spend(_spent(gates, claimed, admission, waiting, lanes, filled))
+        yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
         return GatedClaim(
             attempts=[replace(attempt, slot=slot) for (_, attempt), slot in zip(claimed, slots, strict=True)],
             held=admission.held,
         )
 
 
-def _as_many_as_matter(waiting: Mapping[str, int], room: int) -> dict[str, int]:
-    """Lanes for twice the room there is: each more would lock gates that others could pass meanwhile."""
+def _as_many_as_matter(found: Mapping[str, int], lanes: Mapping[str, Lane], room: int) -> dict[str, int]:
+    """The most important lanes, for twice the room there is: each more would lock gates that others could pass."""
     chosen: dict[str, int] = {}
-    for name, count in waiting.items():
-        chosen[name] = count
+    for name in sorted(found, key=lambda name: lanes[name].priority):
+        chosen[name] = found[name]
         if sum(chosen.values()) >= 2 * room:
             break
     return chosen
@@ -213,16 +214,17 @@ def _spent(
     gates: Gates,
     claimed: Sequence[tuple[str, Attempt]],
     admission: Admission,
-    waiting: Mapping[str, int],
+    found: Mapping[str, int],
     lanes: Mapping[str, Lane],
     filled: Collection[str],
 ) -> Spent:
     served = {name for name, _ in claimed}
     used = [bucket for name in served for bucket in gates.buckets(lanes[name])]
-    allowances = {id(found): found for name in served if (found := gates.allowance(lanes[name])) is not None}
+    allowances = {id(left): left for name in served if (left := gates.allowance(lanes[name])) is not None}
     windows = [quota.window for quota in gates.quotas.values() if quota.window is not None]
-    emptied = [name for name in served if admission.counts[name] >= waiting[name] and name not in admission.held]
-    ready = {name: gates.now for name in waiting if name in served or name in filled}
+    emptied = [name for name in served if admission.counts[name] >= found[name] and name not in admission.held]
+    # Served: behind the others. Just filled: listed. What was not looked at stays where it is, before them.
+    ready = {name: gates.now for name in found if name in served or name in filled}
     # What another worker opens at this moment stays as it is; it is listed, or will be by that worker.
     ready |= {name: held.ready_at for name, held in admission.held.items() if held.gate is not Gate.BUSY}
     return Spent(

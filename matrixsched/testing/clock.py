@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime, timedelta
 
 import anyio
@@ -32,3 +33,6 @@ class HastyClock:
 
     async def wait(self, event: anyio.Event, seconds: float) -> None:
         await self._clock.wait(event, seconds)
+
+    def wait_in_thread(self, event: threading.Event, seconds: float) -> None:
+        self._clock.wait_in_thread(event, seconds)

@@ -26,7 +26,7 @@ class Held:
     asked_at: float
     """Monotonic, before the claim was sent: `attempt.claimed_at` by the database's clock is not earlier."""
     trusted_until: float
-    starts_at: float = 0.0
+    starts_at: float = float("-inf")
     """Monotonic, as everything here: the slot in which it may start has surely begun by then."""
     void_at: float = float("inf")
     """From then on that slot may be over."""

@@ -45,6 +45,7 @@ from matrixsched.worker.run import Cause, Run, context_of, describe, ending_of, 
 
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
+TIMED_REST_MIN_S = 0.001
 PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
 
@@ -156,7 +157,8 @@ class Runner:
         while self._timed and self._timed[0][0] <= now:
             self._waiting.append(heappop(self._timed)[2])
         self._fill_slots()
-        return self._timed[0][0] - now if self._timed else self._policy.rest_max.total_seconds()
+        # A slot may be used a little late; waking for each of thousands in a second would cost more than it is worth.
+        return max(self._timed[0][0] - now, TIMED_REST_MIN_S) if self._timed else self._policy.rest_max.total_seconds()
 
     def _measure_pace(self) -> None:
         since, count = self._pace_since

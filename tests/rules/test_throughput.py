@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from datetime import timedelta
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixsched.rules.throughput import first_slot, slots_at_hand
+from matrixsched.rules.rates import Rate
+from matrixsched.rules.throughput import Bucket, first_slot, slots_at_hand
 
 PERIOD = 200
+SECOND = 1_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -75,3 +81,37 @@ def test_turns_taken_as_they_come_keep_to_the_grid(period, count):
     for number in range(1, count + 1):
         assert first_slot(next_slot, number * period, period, 0) == number * period
         next_slot += period
+
+
+# A bucket of them.
+
+THREE_A_SECOND = Rate(3, timedelta(seconds=1))
+
+
+def test_slots_of_a_third_of_a_second_come_on_time_for_ever():
+    bucket = Bucket(THREE_A_SECOND, pool=0, last_ns=0)
+    for number in range(1, 100_000):
+        assert bucket.next_ns == math.ceil(Fraction(number * SECOND, 3))
+        assert bucket.take(bucket.next_ns - 1) is None
+        assert bucket.take(bucket.next_ns, late_ns=1) is not None
+
+
+def test_a_slot_that_was_not_used_is_kept_as_long_as_the_pool_would_have_kept_it():
+    bucket = Bucket(Rate(1, timedelta(seconds=1)), pool=3, last_ns=0)
+    first, second, third = (bucket.take(3 * SECOND) for _ in range(3))
+    assert bucket.at_hand(3 * SECOND) == 0
+    bucket.give_back(first)
+    bucket.give_back(second)
+    assert bucket.at_hand(3 * SECOND) == 2
+    assert bucket.at_hand(3 * SECOND + 1) == 1, "the first is too old now"
+    assert bucket.take(3 * SECOND + 1) == second
+    assert bucket.take(3 * SECOND + 1) is None
+    bucket.give_back(second)
+    bucket.give_back(third)
+    assert bucket.next_ns == 2 * SECOND, "as if neither had been taken"
+
+
+def test_another_rate_goes_from_the_last_slot_on():
+    bucket = Bucket(THREE_A_SECOND, pool=0, last_ns=0)
+    assert bucket.take(SECOND // 2) is not None
+    assert bucket.at_rate(Rate(1, timedelta(hours=1))).next_ns == SECOND // 2 + 3600 * SECOND

@@ -1,0 +1,1 @@
+"""What holds work back until it may go."""
