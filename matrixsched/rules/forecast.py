@@ -36,7 +36,7 @@ class Lot:
     due_at: datetime
     """By then all of them are."""
     expires_at: datetime | None
-    """Before that none of them does; None: never, as far as is foreseen."""
+    """By then all of them are, if they still wait; None: never, as far as is foreseen."""
     count: int
 
 

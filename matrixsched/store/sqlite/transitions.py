@@ -52,6 +52,7 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
+from matrixsched.store.sqlite.stock import SqliteStock
 from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
@@ -77,7 +78,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates, SqliteStock):
     @transition
     def schedule(
         self,
