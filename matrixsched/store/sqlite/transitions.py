@@ -53,6 +53,8 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
+from matrixsched.store.sqlite.stock import SqliteStock
+from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     GATED_LANES_MAX,
@@ -78,6 +80,7 @@ _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 
 
 class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates, SqliteStock):
     @transition
     def schedule(
         self,
