@@ -61,6 +61,8 @@ class Bucket:
     now: datetime
     busy: bool = False
     """Somebody else takes slots from it at this moment."""
+    lead: timedelta = timedelta(0)
+    """No slot is taken that begins sooner."""
     next_slot_ns: int = field(init=False)
     closed_until: datetime | None = field(init=False, default=None)
     _period_ns: int | None = field(init=False, default=None)
@@ -74,7 +76,7 @@ class Bucket:
                 now_ns, self._period_ns = in_nanoseconds(self.now), rate.period_ns
                 if self.next_slot_ns > now_ns + AHEAD_MAX_NS + rate.period_ns:
                     self.next_slot_ns = now_ns + rate.period_ns
-                self.next_slot_ns = self.slot_for(now_ns)
+                self.next_slot_ns = self.slot_for(in_nanoseconds(self.now + self.lead))
 
     @property
     def is_limiting(self) -> bool:
@@ -146,6 +148,8 @@ class Gates:
     now: datetime
     ahead: timedelta
     """How far ahead of their time slots are taken."""
+    lead: timedelta = timedelta(0)
+    """How long it takes until the worker hears of its claim, as far as it knows: no slot begins sooner."""
     limits: Mapping[str, Bucket]
     quotas: Mapping[str, QuotaNow]
 
@@ -234,12 +238,14 @@ def _hindrance(lane: Lane, gates: Gates) -> Held | None:
     closed = [until for bucket in buckets if (until := bucket.closed_until) is not None]
     if closed:
         return Held(Gate.SLOWED, max(closed))
-    start_ns, limiting = _start(buckets, gates.now)
-    if start_ns > in_nanoseconds(gates.now + gates.ahead):
+    start_ns, limiting = _start(buckets, gates)
+    if start_ns > in_nanoseconds(gates.now + gates.lead + gates.ahead):
         # Half of what is taken ahead is used up by then: so that several slots are taken together.
-        return Held(Gate.LIMIT, instant(start_ns) - gates.ahead / 2)
+        return Held(Gate.LIMIT, instant(start_ns) - gates.lead - gates.ahead / 2)
     if (waits_until := _strays_until(limiting, start_ns)) is not None:
-        return Held(Gate.LIMIT, instant(waits_until))
+        return Held(Gate.LIMIT, instant(waits_until) - gates.lead)
+    if lane.template is not None and (window := gates.quotas[lane.template].window) and instant(start_ns) >= window[1]:
+        return Held(Gate.QUOTA, window[1])  # it would start in the next one
     return None
 
 
@@ -260,10 +266,10 @@ def _quota_hindrance(lane: Lane, gates: Gates) -> Held | None:
     return None
 
 
-def _start(buckets: Sequence[Bucket], now: datetime) -> tuple[int, list[Bucket]]:
+def _start(buckets: Sequence[Bucket], gates: Gates) -> tuple[int, list[Bucket]]:
     """When a row under these limits would start, and those of them that have a say in it."""
     limiting = [bucket for bucket in buckets if bucket.is_limiting]
-    return max([in_nanoseconds(now), *(bucket.next_slot_ns for bucket in limiting)]), limiting
+    return max([in_nanoseconds(gates.now + gates.lead), *(bucket.next_slot_ns for bucket in limiting)]), limiting
 
 
 def _strays_until(limiting: Sequence[Bucket], start_ns: int) -> int | None:
@@ -280,7 +286,7 @@ def _take(lane: Lane, gates: Gates) -> Slot | None:
     allowance = gates.allowance(lane)
     if allowance is not None:
         allowance.used += 1
-    start_ns, limiting = _start(gates.buckets(lane), gates.now)
+    start_ns, limiting = _start(gates.buckets(lane), gates)
     if not limiting:
         return None if allowance is None else Slot(gates.now, instant(start_ns + QUOTA_GRACE_NS))
     earliest_ns = min(max(bucket.slot_for(start_ns), start_ns - SPREAD_NS) for bucket in limiting)

@@ -40,10 +40,12 @@ class Gating(Protocol):
         suspect_room: int,
         attempt_lease: timedelta,
         ahead: timedelta,
+        lead: timedelta = timedelta(0),
     ) -> Transition[GatedClaim]:
         """Claim what may pass the gates of these lanes now, `room` rows at the most, each with its slot.
 
-        `listed` are lanes that held_lanes named; `filled` those that rows were just put into.
+        `listed` are lanes that held_lanes named; `filled` those that rows were just put into. Slots are taken up to
+        `ahead` of their time, and none that begins sooner than `lead` from now.
         """
         ...
 
@@ -78,18 +80,18 @@ class StoredGates:
     """With whether somebody else takes slots from it now."""
     quotas: Sequence[StoredQuota]
 
-    def open(self, lanes: Iterable[Lane], ahead: timedelta) -> Gates:
+    def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
         """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
         lanes = list(lanes)
-        buckets = {limit.name: Bucket(limit, self.now, busy) for limit, busy in self.limits}
+        buckets = {limit.name: Bucket(limit, self.now, busy, lead) for limit, busy in self.limits}
         if (any_key := buckets.pop(ANY_KEY, None)) is not None:
             for name in {key_limit(lane.key) for lane in lanes if lane.key is not None}:
                 # Without a bucket: somebody else is making it at this moment.
                 own = buckets.get(name) or Bucket(Limit(name=name, updated_at=self.now), self.now, busy=True)
-                buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy)
+                buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy, lead)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
         quotas |= {quota.template.name: _quota_now(quota, self.now) for quota in self.quotas}
-        return Gates(now=self.now, ahead=ahead, limits=buckets, quotas=quotas)
+        return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
 
 
 def _quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
@@ -163,6 +165,7 @@ class GatedClaims:
         suspect_room: int,
         attempt_lease: timedelta,
         ahead: timedelta,
+        lead: timedelta = timedelta(0),
     ) -> Conversation[GatedClaim]:
         names = list(dict.fromkeys([*filled, *listed]))
         found = yield from self._count_held(shard, names, room)
@@ -172,15 +175,16 @@ class GatedClaims:
         waiting = _as_many_as_matter(found, lanes, room)
         chosen = [lanes[name] for name in waiting]
         stored = yield from self._lock_gates(_limits(chosen), _templates(chosen))
-        admission = admit(waiting, lanes, stored.open(chosen, ahead), room)
+        admission = admit(waiting, lanes, stored.open(chosen, ahead, lead), room)
         claimed: list[tuple[str, Attempt]] = []
         if admission.counts:
             claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
-        gates = stored.open(chosen, ahead)
+        gates = stored.open(chosen, ahead, lead)
         claimed = _in_turn(claimed, admission)
         slots = assign([name for name, _ in claimed], lanes, gates)
         yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
         return GatedClaim(
+            now=stored.now,
             attempts=[replace(attempt, slot=slot) for (_, attempt), slot in zip(claimed, slots, strict=True)],
             held=admission.held,
         )

@@ -47,11 +47,12 @@ def gates(
     *limits: Limit,
     now: datetime = NOW,
     ahead: timedelta = timedelta(0),
+    lead: timedelta = timedelta(0),
     busy: tuple[str, ...] = (),
     quotas: Mapping[str, QuotaNow] | None = None,
 ) -> Gates:
-    buckets = {limit.name: Bucket(limit, now, limit.name in busy) for limit in limits}
-    return Gates(now=now, ahead=ahead, limits=buckets, quotas=quotas or {})
+    buckets = {limit.name: Bucket(limit, now, limit.name in busy, lead) for limit in limits}
+    return Gates(now=now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas or {})
 
 
 def named(*lanes: Lane) -> dict[str, Lane]:
@@ -252,6 +253,7 @@ class Look:
     waiting: dict[str, int]
     room: int
     ahead: timedelta
+    lead: timedelta = timedelta(0)
     lost: frozenset[int] = field(default_factory=frozenset)
     """Which of the rows that were admitted turn out to be dead, or somebody else's."""
     lateness: float = 0.0
@@ -268,6 +270,7 @@ looks = st.lists(
         waiting=waitings,
         room=st.sampled_from([1, 10, 200]),
         ahead=aheads,
+        lead=st.sampled_from([timedelta(0), 7 * MS, AHEAD]),
         lost=st.frozensets(st.integers(0, 40), max_size=10),
         lateness=st.floats(0, 1),
     ),
@@ -286,20 +289,20 @@ class Fleet:
         }
         self.starts: defaultdict[str, list[int]] = defaultdict(list)
 
-    def open(self, ahead: timedelta) -> Gates:
-        return gates(*self.limits.values(), now=self.now, ahead=ahead)
+    def open(self, ahead: timedelta, lead: timedelta = timedelta(0)) -> Gates:
+        return gates(*self.limits.values(), now=self.now, ahead=ahead, lead=lead)
 
     def look(self, look: Look) -> None:
         self.now += look.later
-        admission = admit(look.waiting, all_lanes, self.open(look.ahead), look.room)
+        admission = admit(look.waiting, all_lanes, self.open(look.ahead, look.lead), look.room)
         claimed = [name for number, name in enumerate(admission.turns) if number not in look.lost]
-        spent = self.open(look.ahead)
+        spent = self.open(look.ahead, look.lead)
         for name, slot in zip(claimed, assign(claimed, all_lanes, spent), strict=True):
             under = [limit for limit in all_lanes[name].limits if limit in self.limits]
             assert (slot is None) == (not under)
             if slot is not None:
                 started = slot.starts_at + (slot.void_at - slot.starts_at) * look.lateness
-                assert slot.starts_at >= self.now
+                assert slot.starts_at >= self.now + look.lead
                 for limit in under:
                     self.starts[limit].append(in_nanoseconds(started))
         for name, bucket in spent.limits.items():
@@ -318,7 +321,7 @@ class Fleet:
                     assert last - first < (starts[last] - begin + late_ns) // limit.rate.period_ns + most
 
 
-AFTER_A_LULL = [Look(lull, {SEND.name: 200}, 200, timedelta(0), lateness=1.0) for lull in (timedelta(0), 70 * MS)]
+AFTER_A_LULL = [Look(lull, {SEND.name: 200}, 200, timedelta(0)) for lull in (timedelta(0), 70 * MS)]
 
 
 @given(limits, looks)
@@ -340,13 +343,13 @@ def test_a_lane_that_is_held_back_is_looked_at_later_and_something_goes_then(
     fleet = Fleet(given_limits)
     for look in given_looks:
         fleet.look(look)
-        admission = admit(look.waiting, all_lanes, fleet.open(look.ahead), look.room)
+        admission = admit(look.waiting, all_lanes, fleet.open(look.ahead, look.lead), look.room)
         assert all(held.ready_at > fleet.now for held in admission.held.values())
     (last,) = given_looks[-1:]
     for name in last.waiting:
         fleet.now, began_at = fleet.now, fleet.now
         for _ in range(20):
-            admission = admit({name: 1}, all_lanes, fleet.open(last.ahead), 1)
+            admission = admit({name: 1}, all_lanes, fleet.open(last.ahead, last.lead), 1)
             if admission.counts:
                 break
             fleet.now = admission.held[name].ready_at
