@@ -23,14 +23,14 @@ class PostgresGating(PostgresAsking, GatedClaims):
         rows = yield self._ask("count_held", shard_id=shard, lanes=lanes, count_max=count_max)
         return {row["lane"]: row["waiting"] for row in rows}
 
-    def _lock_gates(self, limits: Sequence[str], templates: Sequence[str]) -> Conversation[StoredGates]:
-        rows = yield self._ask("lock_limits", names=limits)
+    def _lock_limits(self, names: Sequence[str]) -> Conversation[StoredGates]:
+        rows = yield self._ask("lock_limits", names=names)
         locked = [(limit_of(row), row["busy"]) for row in rows if row["name"] is not None]
-        quotas = (yield self._ask("lock_grants", templates=templates)) if templates else ()
-        by_template = groupby(sorted(quotas, key=_template), key=_template)
-        return StoredGates(
-            now=rows[0]["now"], limits=locked, quotas=[_quota_of(list(found)) for _, found in by_template]
-        )
+        return StoredGates(now=rows[0]["now"], limits=locked)
+
+    def _lock_grants(self, templates: Sequence[str]) -> Conversation[Sequence[StoredQuota]]:
+        rows = yield self._ask("lock_grants", templates=templates)
+        return [_quota_of(list(found)) for _, found in groupby(sorted(rows, key=_template), key=_template)]
 
     def _claim_admitted(
         self, shard: int, sync_guid: UUID, counts: Mapping[str, int], suspect_room: int, attempt_lease: timedelta
