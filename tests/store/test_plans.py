@@ -220,7 +220,7 @@ def plans(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]
 
 ROWS_READ_MAX = 12 * LIMIT
 """A statement looks at a row of its batch several times (find, lock, judge, write), and at its action and history."""
-ROWS_THROWN_AWAY_MAX = 4 * LIMIT
+ROWS_THROWN_AWAY_MAX = 5 * LIMIT
 """Parts of a statement pick theirs from the batch; comparing each row of it with each would be LIMIT times LIMIT."""
 
 

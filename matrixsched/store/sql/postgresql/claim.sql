@@ -43,6 +43,11 @@ due as materialized (
             limit s.take
               for update skip locked) p
 ),
+suspects as materialized ( -- of a gated lane, as many as there is room for; their order is that of `due`
+    select action_guid from due
+     where cast(:gated as boolean) and interrupted >= cast(:suspect_from as integer)
+     limit cast(:suspect_room as integer)
+),
 limited as materialized ( -- what all actions, or all of a handler, must pass
     select name from matrixsched.limits where name = 'global' or name >= 'handler:' and name < 'handler;'
 ),
@@ -78,15 +83,16 @@ judged as materialized (
                     then 'gated'
                 when d.interrupted < cast(:suspect_from as integer) or d.lane like 'handler!%' then 'claimed'
                 when not cast(:gated as boolean) then 'suspect'
-                when row_number() over (partition by d.interrupted >= cast(:suspect_from as integer) order by d.due_at)
-                     <= cast(:suspect_room as integer) then 'claimed'
+                when d.action_guid in (select action_guid from suspects) then 'claimed'
                 else 'left' end as verdict,
            case when a.lane <> '' then a.lane
                 else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
                 end as gated_lane
       from due d
-      left join matrixsched.scheduled_actions a
-        on a.shard_id = d.shard_id and a.action_id = d.action_id and a.action_guid = d.action_guid and a.state = 'live'
+      left join lateral (select a.* from matrixsched.scheduled_actions a
+                          where a.shard_id = d.shard_id and a.action_id = d.action_id and a.action_guid = d.action_guid
+                            and a.state = 'live'
+                         offset 0) a on true
       left join (select action_id, max(scheduled_at) as scheduled_at from running group by action_id) r
         on r.action_id = d.action_id
 ),

@@ -34,7 +34,7 @@ with due as materialized (
        and (not :gated
             or (p.expires_at is null or p.expires_at > {now})
                and (p.interrupted + (p.claimed_by is not null) < :suspect_from or :suspect_room > 0))
-     order by p.scheduled_at, p.expires_at nulls last
+     order by p.scheduled_at, coalesce(p.expires_at, 9223372036854775807)
      limit :limit
 )
 select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_at, d.interrupted, d.blocked_until,
@@ -48,10 +48,9 @@ select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_
                       or exists (select 1 from matrixsched_limits where name in ('global', 'handler:' || a.handler)))
                 then 'gated'
             when d.interrupted < :suspect_from or :lane like 'handler!%' then 'claimed'
-            when not :gated
-                 or row_number() over (partition by d.interrupted >= :suspect_from order by d.due_at) > :suspect_room
-                then 'suspect'
-            else 'claimed' end as verdict,
+            when :gated and d.action_guid in (select action_guid from due where interrupted >= :suspect_from
+                                               limit :suspect_room) then 'claimed'
+            else 'suspect' end as verdict,
        case when a.lane <> '' then a.lane
             else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
             end as gated_lane
