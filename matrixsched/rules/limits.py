@@ -73,18 +73,20 @@ class Limit:
                 return max(0, (in_nanoseconds(now) - first) // rate.period_ns + 1)
 
     def after(self, count: int, now: datetime) -> int:
-        """The next slot once `count` are taken.
-
-        Of those taken at a slow rate none reaches further than a period past the end of the slow-down.
-        """
+        """The next slot once `count` are taken."""
         rate = self.effective(now)
         if not isinstance(rate, Rate):
             return self.next_slot_ns
-        first = self._first_slot_ns(rate, now)
-        following = first + count * rate.period_ns
+        return self.following(self._first_slot_ns(rate, now), count * rate.period_ns, now)
+
+    def following(self, slot_ns: int, later_ns: int, now: datetime) -> int:
+        """The slot that is so much later than another.
+
+        Of those taken at a slow rate none reaches further than a period past the end of the slow-down.
+        """
         if self.slow_until is None or now >= self.slow_until:
-            return following
-        return min(following, max(first, in_nanoseconds(self.slow_until)) + _period_ns(self.rate))
+            return slot_ns + later_ns
+        return min(slot_ns + later_ns, max(slot_ns, in_nanoseconds(self.slow_until)) + _period_ns(self.rate))
 
     def _first_slot_ns(self, rate: Rate, now: datetime) -> int:
         # What is slowed down keeps no slots: they would go at once, which is the opposite.
@@ -123,7 +125,8 @@ class Limit:
         return self._slow(max(until, self.slow_until), stronger, why, now)
 
     def _slow(self, until: datetime, rate: Rate | None, reason: str | None, now: datetime) -> Limit:
-        first_ns = in_nanoseconds(until) if rate is None else in_nanoseconds(now) + rate.period_ns
+        until_ns = in_nanoseconds(until)
+        first_ns = until_ns if rate is None else min(until_ns, in_nanoseconds(now) + rate.period_ns)
         return replace(
             self,
             next_slot_ns=max(self.next_slot_ns, first_ns),
