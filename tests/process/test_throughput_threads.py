@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -170,9 +171,11 @@ def test_a_task_that_waited_in_a_loop_that_is_closed_takes_no_turn(threads):
     waiting(throughput, 2)
     throughput.change(1, PERIOD_S)
     assert behind.result(DEADLINE_S) is True
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del task
+    gc.collect()
     statistics = throughput.statistics()
     assert (statistics.granted, statistics.cancelled) == (1, 1)
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def test_a_thread_waits_on_a_clock_that_is_moved_by_hand(threads):
