@@ -191,8 +191,7 @@ class Throughput:
             if turn.granted is not None:
                 self._granted -= 1
                 bucket, slot = turn.granted
-                if bucket is self._bucket:
-                    bucket.give_back(slot)
+                bucket.give_back(slot)  # in vain if the rate was changed meanwhile
             elif not self._leave(turn):
                 return
             self._cancelled += 1
