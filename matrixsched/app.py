@@ -14,9 +14,12 @@ from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
 from matrixsched.config import read_database_settings
 from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
+from matrixsched.foresight import look_ahead
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
+from matrixsched.limits import Limits
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
@@ -27,6 +30,7 @@ from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
 from matrixsched.store.values import ActionFilter, ShardReport
 from matrixsched.sync import SyncApp
+from matrixsched.templates import Quota, Templates
 from matrixsched.tracing import Tracer, Untraced
 
 Page = list[Action]
@@ -76,6 +80,7 @@ class App:
         self._make_scheduler: Callable[..., Scheduler] = Scheduler
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
+        self.limits = Limits(lambda: self.store, wrote=self._wake)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
         self._openings = 0
@@ -202,6 +207,9 @@ class App:
         start_within: timedelta | None = None,
         expires_at: datetime | None = None,
         priority: int = 0,
+        template: str | None = None,
+        zone: str | None = None,
+        limit: str | None = None,
         payload_version: int | None = None,
         exists: Exists = "replace",
         expected_guid: UUID | None = None,
@@ -213,6 +221,8 @@ class App:
         Without an `id` one is made. An action of that id is replaced (its attempt under way is not stopped), kept, or
         an error, as `exists` says; `expected_guid` replaces only that very version. The same `request_id` takes effect
         once. `start_within`: no attempt begins later than that after its tick. `expires_at` ends the action.
+        With a `template` it waits for a share of that template's quota, which looks at the time of the day in `zone`,
+        the recipient's; `limit` is a key: actions of one key together stay below its limit.
         `payload_version` goes with the name of a handler that is not registered here, if it takes more than version 1.
         With `connection` it is part of the caller's transaction: an AsyncConnection or AsyncSession of SQLAlchemy, or
         a connection of asyncpg, psycopg or aiosqlite.
@@ -229,6 +239,9 @@ class App:
             start_within=start_within,
             expires_at=expires_at,
             priority=priority,
+            template=template,
+            zone=zone,
+            limit=limit,
             payload_version=payload_version,
             request_id=request_id,
         )
@@ -307,6 +320,7 @@ class App:
         *,
         state: State | None = None,
         handler: str | None = None,
+        template: str | None = None,
         id_prefix: str | None = None,
         due_before: datetime | None = None,
         after: Action | str | None = None,
@@ -314,7 +328,9 @@ class App:
         connection: AsyncCaller | None = None,
     ) -> Page:
         """A page of actions in a stable order; pass the last one as `after` for the next page."""
-        wanted = ActionFilter(state=state, handler=handler, id_prefix=id_prefix, due_before=due_before)
+        wanted = ActionFilter(
+            state=state, handler=handler, template=template, id_prefix=id_prefix, due_before=due_before
+        )
         return await self.scheduler.read(self.scheduler.listing(wanted, after, limit), connection)
 
     async def each(self, *, state: State | None = None, handler: str | None = None) -> AsyncIterator[Action]:
@@ -353,6 +369,26 @@ class App:
         nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
         """
         return await prune(self.store, keep, progress=progress, dry_run=dry_run)
+
+    # Gates.
+
+    @property
+    def templates(self) -> Templates:
+        """The campaigns whose messages share what may be sent."""
+        return Templates(self.store, self.chance)
+
+    @property
+    def quota(self) -> Quota:
+        """How it is shared."""
+        return Quota(self.store)
+
+    async def foresee(self, hours: int = 24) -> Forecast:
+        """How the messages of templates that wait now will go out, if no others come: a dry run that changes nothing.
+
+        Per template: what goes in the present window, what is held and why, how many are sent in each of the coming
+        hours, when the last one is, and how many will expire before that.
+        """
+        return await look_ahead(self.store, hours)
 
     @property
     def stores(self) -> dict[str, Store]:

@@ -10,11 +10,14 @@ from uuid import UUID, uuid5
 
 from matrixsched.errors import ActionExists, BadInput, InvalidTime
 from matrixsched.handlers import Handler
-from matrixsched.rules.action import Action, State, Terms
+from matrixsched.rules.action import UNGATED, Action, State, Terms
+from matrixsched.rules.lanes import Lane
+from matrixsched.rules.limits import check_key
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat, begin, check_repeat, next_tick, upcoming
 from matrixsched.rules.times import check_duration, check_integer, check_time
+from matrixsched.rules.zones import check_zone
 from matrixsched.store.values import ActionFilter, NewAction, Written
 
 Exists = Literal["replace", "keep", "error"]
@@ -39,6 +42,12 @@ class Call:
     start_within: timedelta | None = None
     expires_at: datetime | None = None
     priority: int = 0
+    template: str | None = None
+    """Whose messages it is one of: its quota decides when it goes."""
+    zone: str | None = None
+    """Of the recipient, whose time of the day counts; None: the template's."""
+    limit: str | None = None
+    """A key of the caller's choice: actions of one key share a limit."""
     payload_version: int | None = None
     """Of a payload for a handler that is not registered here; else it is the handler's own."""
     request_id: str | None = None
@@ -127,7 +136,26 @@ def check_call(call: Call) -> Timing:
         if timing.at is not None and expires_at <= timing.at:
             raise InvalidTime("expires_at", "is not after the time the action is due")
     check_integer("priority", call.priority, least=0, most=PRIORITY_MAX)
+    _check_gates(call)
     return timing
+
+
+def _check_gates(call: Call) -> None:
+    if call.template is not None:
+        check_name("template", call.template)
+    if call.zone is not None:
+        check_zone(call.zone)
+        if call.template is None:
+            raise BadInput("zone is the recipient's, and only a template asks for it: pass template=, or leave it out")
+    if call.limit is not None:
+        check_key(call.limit)
+
+
+def gate_of(call: Call, handler: str) -> str:
+    """The lane in which the action waits when it is due: the name says which gates it must pass."""
+    if call.template is None and call.limit is None:
+        return UNGATED
+    return Lane(handler=handler, priority=call.priority, key=call.limit, template=call.template, zone=call.zone).name
 
 
 def check_expected_guid(guid: object) -> UUID | None:
@@ -141,7 +169,7 @@ def check_expected_guid(guid: object) -> UUID | None:
 
 def check_filter(wanted: ActionFilter) -> ActionFilter:
     """The filter with its values as the store compares them."""
-    for what in ("handler", "id_prefix"):
+    for what in ("handler", "template", "id_prefix"):
         # An empty prefix is the prefix of every id.
         if (name := getattr(wanted, what)) is not None and not (what == "id_prefix" and name == ""):
             check_name(what, name)

@@ -8,6 +8,8 @@
     │   ├── InvalidDuration
     │   │   └── InvalidDurationText
     │   ├── InvalidRate
+    │   ├── InvalidWindow
+    │   ├── InvalidLimit
     │   ├── InvalidCron
     │   ├── UnknownZone
     │   ├── NeverRuns
@@ -18,10 +20,13 @@
     │   │   └── PayloadTooNew
     │   ├── PayloadTooLarge
     │   ├── UnknownHandler
+    │   ├── UnknownTemplate
     │   └── WrongUse                    a command line that cannot be carried out
     ├── ActionNotFound (LookupError)
     ├── ActionExists
     ├── ActionFinished
+    ├── LimitNotFound (LookupError)
+    ├── TemplateInUse
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
@@ -126,6 +131,28 @@ class InvalidRate(BadInput):
     def __init__(self, given: object, why: str) -> None:
         super().__init__(f"the rate {given!r:.80} cannot be used: {why}")
         self.given, self.why = given, why
+
+
+class InvalidWindow(BadInput):
+    """A part of the day in which nothing can be sent, or that is none."""
+
+    remedy = "Write when it begins and when it ends, for example 08:00-12:00, or 22:00-06:00 over midnight."
+
+    def __init__(self, given: object, why: str) -> None:
+        super().__init__(f"the window {given!r:.80} cannot be used: {why}")
+        self.given, self.why = given, why
+
+
+class InvalidLimit(BadInput):
+    """A name that is not that of a limit, or of one that cannot do what was asked of it."""
+
+    remedy = (
+        "A limit is called global, handler:<name>, template:<name>, key:<key>, or key:* for every key without its own."
+    )
+
+    def __init__(self, name: object, why: str) -> None:
+        super().__init__(f"the limit {name!r:.80} cannot be used: {why}")
+        self.name, self.why = name, why
 
 
 class InvalidCron(BadInput):
@@ -235,6 +262,16 @@ class UnknownHandler(BadInput):
         self.name, self.known = name, tuple(known)
 
 
+class UnknownTemplate(BadInput):
+    """No template of that name is in the database."""
+
+    remedy = "Create it with `await app.templates.set(name)`, or check the spelling."
+
+    def __init__(self, name: str, close: Sequence[str]) -> None:
+        super().__init__(f"there is no template {name!r:.80}" + (f"; close to it: {', '.join(close)}" if close else ""))
+        self.name, self.close = name, tuple(close)
+
+
 class WrongUse(BadInput):
     """A command line whose parts are each understood, but that cannot be carried out as a whole."""
 
@@ -269,6 +306,26 @@ class ActionFinished(MatrixSchedError):
     def __init__(self, action_id: str, state: str) -> None:
         super().__init__(f"action {action_id!r} is finished ({state})")
         self.action_id, self.state = action_id, state
+
+
+class LimitNotFound(MatrixSchedError, LookupError):
+    """No limit of that name is set in this installation."""
+
+    remedy = "`matrixsched limits list` shows those that are."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no limit {name!r:.80}")
+        self.name = name
+
+
+class TemplateInUse(MatrixSchedError):
+    """A template whose messages still wait cannot be removed: nobody would know any more when to send them."""
+
+    remedy = "Let them go out, or cancel them with `await app.templates.stop(name)`; then remove it."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the template {name!r:.80} has messages that are not finished")
+        self.name = name
 
 
 class GuidMismatch(MatrixSchedError):

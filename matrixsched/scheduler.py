@@ -33,6 +33,7 @@ from matrixsched.calls import (
     check_filter,
     check_timing,
     first_run,
+    gate_of,
     id_of,
     needs_now,
     next_runs_of,
@@ -53,7 +54,9 @@ from matrixsched.errors import (
 )
 from matrixsched.events import CallsWritten, Events
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import UNGATED, Action, PastAttempt, State
+from matrixsched.known_templates import KnownTemplates
+from matrixsched.operations import Operation, operation
+from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_name, shard_of
 from matrixsched.rules.times import check_integer, check_time
@@ -84,21 +87,6 @@ class SchedulerPolicy:
     batch_max: int = BATCH_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Transition[T]):
-    """A transition that can be told how long to wait for a lock; begun without, as in a caller's transaction, it waits
-    as long as the transaction it is part of."""
-
-    waiting: Callable[[timedelta | None], Conversation[T]]
-
-    def patient(self, lock_timeout: timedelta) -> Transition[T]:
-        return Transition(self.name, lambda: self.waiting(lock_timeout))
-
-
-def _operation(name: str, waiting: Callable[[timedelta | None], Conversation[T]]) -> Operation[T]:
-    return Operation(name, lambda: waiting(None), waiting)
-
-
 class Scheduler:
     def __init__(
         self,
@@ -123,6 +111,7 @@ class Scheduler:
         self._wrote = wrote
         self._events = events
         self._trace = trace
+        self._templates = KnownTemplates(self._do, clock)
         self._shard_count: int | None = None
         self._coalescer: Coalescer[NewAction, Written | Action] = Coalescer(
             self._send_together, batch_max=policy.batch_max
@@ -150,6 +139,8 @@ class Scheduler:
         now: datetime | None = None
         if needs_now(call):
             now = await self._store.run(self._do.now())
+        if self._templates.is_in_doubt(call):
+            await self._store.run(self._templates.checking([call]))
         new = self._new_action(call, self._chance.guid(), shard_count, now, self._trace())
         return await self._schedule_together(new, exists)
 
@@ -199,7 +190,7 @@ class Scheduler:
             )
             return [as_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
 
-        return _operation("schedule", conversation)
+        return operation("schedule", conversation)
 
     def replacing(self, call: Call, expected_guid: UUID) -> Operation[Scheduled]:
         """Replace an action only if it is still at the guid the caller read."""
@@ -221,7 +212,7 @@ class Scheduler:
                 raise GuidMismatch(new.id, expected, found.meta.guid)
             return as_found(found, changed=True)
 
-        return _operation("replace", conversation)
+        return operation("replace", conversation)
 
     def rescheduling(
         self,
@@ -251,7 +242,7 @@ class Scheduler:
                 raise ActionFinished(action_id, found.status.state)
             return as_found(found)
 
-        return _operation("reschedule", conversation)
+        return operation("reschedule", conversation)
 
     def cancelling(
         self, action_id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
@@ -266,7 +257,7 @@ class Scheduler:
             found = yield from self._found(action_id)
             return self._known_outcome(found, change) or as_found(found)
 
-        return _operation("cancel", conversation)
+        return operation("cancel", conversation)
 
     def finding(self, action_id: str) -> Transition[Action]:
         check_name("id", action_id)
@@ -330,6 +321,7 @@ class Scheduler:
         self, calls: Sequence[Call], guids: Sequence[UUID], trace: str | None
     ) -> Conversation[list[NewAction]]:
         shard_count = yield from self._shards()
+        yield from self._templates.checking(calls).begin()
         now = (yield from self._do.now().begin()) if any(needs_now(call) for call in calls) else None
         return [self._new_action(call, guid, shard_count, now, trace) for call, guid in zip(calls, guids, strict=True)]
 
@@ -350,10 +342,10 @@ class Scheduler:
             handler=handler,
             payload=payload,
             terms=terms_of(call, repeat, version, trace),
-            lane=UNGATED,
+            lane=gate_of(call, handler),
             priority=call.priority,
-            template=None,
-            zone=None,
+            template=call.template,
+            zone=call.zone,
             expires_at=None if call.expires_at is None else check_time("expires_at", call.expires_at),
             at=timing.at,
             delay=timing.delay,

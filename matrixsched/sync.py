@@ -20,14 +20,18 @@ from uuid import UUID
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, batches
+from matrixsched.foresight import look_ahead
 from matrixsched.handlers import Handler
+from matrixsched.limits import Limits, SyncLimits
+from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
-from matrixsched.scheduler import Operation, Scheduler
+from matrixsched.scheduler import Scheduler
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -56,6 +60,7 @@ class SyncApp:
         self._scheduler: Scheduler | None = None
         # For callers' own transactions: conversations only, nothing of it is ever awaited.
         self._composer: Scheduler | None = None
+        self.limits = SyncLimits(self._with_limits)
 
     def __enter__(self) -> Self:
         self._connected()
@@ -101,6 +106,9 @@ class SyncApp:
         start_within: timedelta | None = None,
         expires_at: datetime | None = None,
         priority: int = 0,
+        template: str | None = None,
+        zone: str | None = None,
+        limit: str | None = None,
         payload_version: int | None = None,
         exists: Exists = "replace",
         expected_guid: UUID | None = None,
@@ -121,6 +129,9 @@ class SyncApp:
             start_within=start_within,
             expires_at=expires_at,
             priority=priority,
+            template=template,
+            zone=zone,
+            limit=limit,
             payload_version=payload_version,
             request_id=request_id,
         )
@@ -238,6 +249,7 @@ class SyncApp:
         *,
         state: State | None = None,
         handler: str | None = None,
+        template: str | None = None,
         id_prefix: str | None = None,
         due_before: datetime | None = None,
         after: Action | str | None = None,
@@ -245,7 +257,9 @@ class SyncApp:
         connection: SyncCaller | None = None,
     ) -> list[Action]:
         """As App.list."""
-        wanted = ActionFilter(state=state, handler=handler, id_prefix=id_prefix, due_before=due_before)
+        wanted = ActionFilter(
+            state=state, handler=handler, template=template, id_prefix=id_prefix, due_before=due_before
+        )
         return self._read(connection, lambda scheduler: scheduler.listing(wanted, after, limit))
 
     def history(self, id: str) -> History:
@@ -264,7 +278,20 @@ class SyncApp:
         assert self._store is not None
         return portal.call(partial(prune, self._store, keep, progress=progress, dry_run=dry_run))
 
+    def foresee(self, hours: int = 24) -> Forecast:
+        """As App.foresee."""
+        portal, _ = self._connected()
+        assert self._store is not None
+        return portal.call(look_ahead, self._store, hours)
+
     # How they are carried out.
+
+    def _with_limits(self, work: Callable[[Limits], Awaitable[T]]) -> T:
+        def connected() -> Store:
+            assert self._store is not None
+            return self._store
+
+        return self._await(lambda _: work(Limits(connected, wrote=lambda: None)))
 
     def _change(
         self, connection: SyncCaller | None, operation: Callable[[Scheduler], Operation[Scheduled]]

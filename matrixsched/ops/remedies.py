@@ -20,7 +20,9 @@ from matrixsched.errors import (
     NeverRuns,
     OutcomeUnknown,
     SchemaMissing,
+    TemplateInUse,
     UnknownHandler,
+    UnknownTemplate,
 )
 
 INSTALLATION = DatabaseSettings.model_fields["installation"].default
@@ -35,8 +37,10 @@ REMEDIES: dict[type[MatrixSchedError], str] = {
     NeverRuns: "Exclude less, or begin earlier; `matrixsched actions next` with the same rule shows what it leaves.",
     InvalidPayload: "Give JSON that the handler's model takes; NaN and infinite numbers cannot be stored.",
     UnknownHandler: "Check the spelling, or name the App that has it.",
+    UnknownTemplate: "Create it by `matrixsched templates set NAME`, or check the spelling.",
     ActionExists: "Use --exists replace to overwrite it or --exists keep to leave it.",
     ActionFinished: "Use `matrixsched actions run-now` to run it once more, or `matrixsched schedule` to begin anew.",
+    TemplateInUse: "Let them go out, or cancel them by `matrixsched templates stop NAME`; then remove it.",
     GuidMismatch: "See what it is now by `matrixsched actions show`, and decide anew.",
     SchemaMissing: "Run `matrixsched init` once.",
     DatabaseFileMissing: "Run `matrixsched init` once to create it, or correct the path.",

@@ -92,6 +92,9 @@ class Spec:
     priority: int
     template: str | None
     zone: str | None
+    """Of the recipient; None: the template's."""
+    limit: str | None
+    """The key of the limit that the caller chose."""
     expires_at: datetime | None
 
 
@@ -157,6 +160,14 @@ class Claim:
     claimed_by: UUID
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When a claimed action may start that had to pass a gate, and from when on it would need another slot."""
+
+    starts_at: datetime
+    void_at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """A claimed action: the right and the duty to run it until the lease ends."""
@@ -178,3 +189,5 @@ class Attempt:
     tick_failures: int
     interruptions: int
     """Of this row since an outcome was last recorded."""
+    slot: Slot | None = None
+    """None: it may start at once."""

@@ -33,8 +33,8 @@ class Lane:
     def name(self) -> str:
         limited = (str(self.priority), self.key or "", self.handler)
         if self.template is None:
-            return "|".join((LIMIT, *map(_escaped, limited)))
-        return "|".join((QUOTA, *map(_escaped, (self.template, self.zone or "", *limited))))
+            return "|".join((LIMIT, *map(escaped, limited)))
+        return "|".join((QUOTA, *map(escaped, (self.template, self.zone or "", *limited))))
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -61,6 +61,11 @@ def lane_of(name: str) -> Lane:
     )
 
 
+def key_in(name: str) -> str | None:
+    """The key that the name of a lane carries; None where it carries none, or is no gated lane."""
+    return lane_of(name).key if is_gated(name) else None
+
+
 def is_gated(name: str) -> bool:
     return name.startswith((LIMIT + "|", QUOTA + "|"))
 
@@ -83,11 +88,12 @@ ANY_KEY = key_limit("*")
 
 def lanes_of_template(template: str) -> tuple[str, str]:
     """All lanes of a template lie from the first name up to the second."""
-    begin = f"{QUOTA}|{_escaped(template)}"
+    begin = f"{QUOTA}|{escaped(template)}"
     return f"{begin}|", f"{begin}}}"
 
 
-def _escaped(part: str) -> str:
+def escaped(part: str) -> str:
+    """A part as it stands in the name of a lane."""
     # Written alike in SQL, where an action without template or key comes under a limit.
     return part.replace("%", "%25").replace("|", "%7C")
 

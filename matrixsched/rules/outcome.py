@@ -10,9 +10,9 @@ from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Outcome, State
 from matrixsched.rules.retry import Retry, retry_delay
 from matrixsched.rules.schedule import is_misfire, next_tick
+from matrixsched.rules.texts import storable
 from matrixsched.rules.times import check_duration, check_time
 
-ERROR_CHARACTERS_MAX = 2000
 UNREADABLE_DELAY = timedelta(seconds=10)
 UNREADABLE_DELAY_MIN = timedelta(seconds=1)
 EXPIRED_UNSTARTED = "expired before it could be started"
@@ -246,8 +246,4 @@ def _end(attempt: Attempt, outcome: Outcome, state: State, error: str | None = N
 
 
 def _storable(error: str | None) -> str | None:
-    """The text as every database takes it: bounded, without NUL and lone surrogates."""
-    if error is None:
-        return None
-    text = error.replace("\x00", "\ufffd").encode(errors="replace").decode()
-    return text if len(text) <= ERROR_CHARACTERS_MAX else text[: ERROR_CHARACTERS_MAX - 1] + "…"
+    return None if error is None else storable(error)

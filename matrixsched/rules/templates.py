@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, time
 from enum import StrEnum
 
+from matrixsched.errors import BadInput
 from matrixsched.rules.rates import Rate
 
 
@@ -45,3 +46,35 @@ class Template:
 
     def is_paused(self, now: datetime) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateChange:
+    """What shall be different about a template; None: nothing about this."""
+
+    distribution: Distribution | None = None
+    windows: tuple[SendWindow, ...] | None = None
+    """They make the distribution OWN."""
+    zone: str | None = None
+    weight: float | None = None
+    max_speed: Rate | None = None
+    lifts_max_speed: bool = False
+    """There shall be no maximum any more."""
+
+    def apply(self, template: Template) -> Template:
+        """The template as it shall be, but for its speed, which is a limit."""
+        distribution = self.distribution or (template.distribution if self.windows is None else Distribution.OWN)
+        windows = self.windows
+        if distribution is Distribution.OWN:
+            windows = windows or template.windows
+            if not windows:
+                raise BadInput('the distribution own needs windows, for example windows=["08:00-12:00"]')
+        elif windows:
+            raise BadInput(f"the distribution {distribution} has its windows from the settings of the quota: use own")
+        return replace(
+            template,
+            distribution=distribution,
+            windows=windows or (),
+            zone=self.zone or template.zone,
+            weight=self.weight or template.weight,
+        )

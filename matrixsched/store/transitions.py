@@ -11,7 +11,12 @@ from typing import Protocol
 from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, PastAttempt
+from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
+from matrixsched.store.limits import Limiting
+from matrixsched.store.planning import Planning
+from matrixsched.store.stock import Stock
+from matrixsched.store.templates import Templates
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import (
     Acquired,
@@ -31,7 +36,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Stock, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(
@@ -100,8 +105,21 @@ class Transitions(Hygiene, Protocol):
     # The worker: a shard is held for the move and the claim only.
 
     def acquire_shard(
-        self, *, sync_guid: UUID, holder: str, lease: timedelta, lanes: Sequence[str]
-    ) -> Transition[Acquired]: ...
+        self,
+        *,
+        sync_guid: UUID,
+        holder: str,
+        lease: timedelta,
+        lanes: Sequence[str],
+        gated_handlers: Sequence[str] = (),
+        ahead: timedelta = timedelta(0),
+    ) -> Transition[Acquired]:
+        """Lock the free shard with work that was served longest ago.
+
+        Work are incoming rows, due rows that pass no gate or are in one of the special `lanes`, and rows of these
+        handlers before a gate that may be open; one does `ahead` of its next slot.
+        """
+        ...
 
     def beat_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
 

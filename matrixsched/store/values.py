@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
 from matrixsched.rules.action import Attempt, Claim, State, Terms
+from matrixsched.rules.gates import Gate, Held
 from matrixsched.rules.outcome import Verdict
+
+GATED_LANES_MAX = 200
+"""How many gated lanes are looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,10 @@ class Acquired:
     incoming: bool = False
     lanes: tuple[str, ...] = ()
     """Lanes with rows that are due."""
+    gated_lanes: tuple[str, ...] = ()
+    """Gated lanes that are worth a look now, in this shard or another."""
+    holds: bool = False
+    """There are rows in gated lanes, anywhere."""
     next_due_at: datetime | None = None
 
 
@@ -107,6 +115,38 @@ class Claimed:
 
     seen: int
     attempts: Sequence[Attempt]
+    gated_lanes: tuple[str, ...] = ()
+    """Where rows were put that have to pass a gate."""
+
+
+class Planned(StrEnum):
+    """What became of the wish to plan the present window of the quota."""
+
+    NOW = "now"
+    BEFORE = "before"
+    """It was planned already."""
+    BUSY = "busy"
+    """Somebody else plans it at this moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedClaim:
+    """Attempts that passed their gates and are now ours."""
+
+    now: datetime | None = None
+    """When that was decided; None when nothing waited."""
+    attempts: Sequence[Attempt] = ()
+    held: Mapping[str, Held] = field(default_factory=dict)
+    """Lanes that had more rows, and what holds these back."""
+
+    @property
+    def unplanned(self) -> bool:
+        """Whether templates wait for the present window to be planned."""
+        return any(held.gate is Gate.UNPLANNED for held in self.held.values())
+
+    @property
+    def busy(self) -> bool:
+        return any(held.gate is Gate.BUSY for held in self.held.values())
 
 
 class Extension(StrEnum):
@@ -221,3 +261,12 @@ class Expiry:
     gone: int
     expired: int
     """Actions that ended by it; the other rows that are gone were dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A batch of a template's actions that were cancelled."""
+
+    cancelled: int
+    after: tuple[int, str] | None
+    """Where the next batch begins; None: this was the last one of the round."""

@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
-from matrixsched.scheduler import Operation, Scheduler
+from matrixsched.operations import Operation
+from matrixsched.scheduler import Scheduler
 from matrixsched.store.callers import AsyncCaller
 
 

@@ -121,6 +121,7 @@ class Worker:
         async with self._kept_leases(), anyio.create_task_group() as keeping:
             self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
+            self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
             self._start(keeping, "sample", self.sampling.backlog, Wakeup())
             self._start(keeping, "loop", self.sampling.loop, Wakeup())
             keeping.start_soon(self._store.watch, self._news.set)
@@ -129,6 +130,7 @@ class Worker:
                 self.runner.open_slots(running)
                 async with anyio.create_task_group() as feeding:
                     self._start(feeding, "intake", self.intake.step, self._news)
+                    self._start(feeding, "lanes", self.intake.relist, Wakeup())
                     self._start(feeding, "tidy", self.tidying.step, Wakeup())
                     feeding.start_soon(self._guard_slots)
                     self._events.emit(WorkerStarted(self.name, tuple(self._handlers.names), self.policy.concurrency))
@@ -237,6 +239,7 @@ class Worker:
     async def run_due(self) -> int:
         """Run everything that is due now, and whatever becomes due by it; how many attempts were made."""
         made = 0
+        await self.intake.relist()
         while True:
             rest_s, made_before = await self.intake.step(), made
             while self.runner.has_waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
 
 import anyio
@@ -13,14 +14,23 @@ from matrixsched.events import Events, ShardSynced
 from matrixsched.handlers import Handlers
 from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
+from matrixsched.rules.gates import Gate
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import Acquired, Claimed
+from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.runner import Runner
 
 WAKE_JITTER_S = 0.001
 """Workers that wait for the same instant do not all ask at the same microsecond."""
+CONTENDED_REST_S = 0.01
+"""At most so long is rested while another worker passes the gates that this one looked at."""
+LEAD_MAX_S = 0.05
+RELIST_EVERY = timedelta(seconds=1)
+"""How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed."""
+
+
+_MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
 
 
 class Intake:
@@ -46,6 +56,9 @@ class Intake:
         self._chance = chance
         self._events = events
         self._fruitless = 0
+        self._gated_claim_s = 0.0
+        self._gates_hold = True
+        """Whether rows may wait before gates; nothing is known before the first look."""
         self.looked_at: float | None = None
         """Monotonic: when this step last succeeded, which is what readiness goes by."""
         self.shards_held = 0
@@ -57,6 +70,12 @@ class Intake:
         self.looked_at = self._clock.monotonic()
         return rest_s
 
+    async def relist(self) -> float:
+        """See to it that every lane with rows before a gate is listed; the rest until the next time."""
+        if self._gates_hold:
+            await self._store.run(self._do.relist_lanes(every=RELIST_EVERY))
+        return RELIST_EVERY.total_seconds()
+
     async def _look(self) -> float:
         if self._runner.room <= 0:
             return self._policy.rest_max.total_seconds()
@@ -66,9 +85,16 @@ class Intake:
         with anyio.CancelScope(shield=True):
             acquired = await self._store.run(
                 self._do.acquire_shard(
-                    sync_guid=sync_guid, holder=self._name, lease=self._policy.shard_lease, lanes=self._special_lanes()
+                    sync_guid=sync_guid,
+                    holder=self._name,
+                    lease=self._policy.shard_lease,
+                    lanes=self._special_lanes(),
+                    gated_handlers=self._handlers.names,
+                    ahead=self.lead + self._policy.slots_ahead / 2,
                 )
             )
+        self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
+        self._gates_hold = acquired.holds
         if acquired.shard is None:
             self._fruitless = 0
             return self._rest(acquired)
@@ -81,9 +107,20 @@ class Intake:
         if sync.moved or sync.claimed or sync.settled:
             self._fruitless = 0
             return 0.0
+        if sync.contended:
+            return CONTENDED_REST_S * self._chance.random()
         # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
         self._fruitless += 1
         return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
+
+    @property
+    def lead(self) -> timedelta:
+        """How long the answer to a gated claim takes: a slot that begins sooner would be void when it is known."""
+        return timedelta(seconds=min(self._gated_claim_s, LEAD_MAX_S))
+
+    def learn_lead(self, took_s: float) -> None:
+        """Up at once, down slowly: what took long may do so again."""
+        self._gated_claim_s = max(took_s, self._gated_claim_s * 0.9)
 
     def _special_lanes(self) -> list[str]:
         """Lanes beside the ungated one that this worker may read now."""
@@ -111,12 +148,17 @@ class _Sync:
         self._clock = intake._clock
         self._handlers = intake._handlers.names
         self._lanes = list(acquired.lanes)
+        self._listed = acquired.gated_lanes
+        self._filled: dict[str, None] = {}
+        """Gated lanes that rows were put into just now."""
         self._incoming = acquired.incoming
         self._shard = shard
         self._sync_guid = sync_guid
         self._acquired_at = self._beaten_at = asked_at
         self._handed_over: list[Attempt] = []
         self.moved = self.claimed = self.settled = 0
+        self.contended = False
+        """Another worker passed the gates that we looked at."""
 
     async def run(self) -> None:
         lost = False
@@ -136,7 +178,7 @@ class _Sync:
         return held_s < self._policy.hold_max.total_seconds() and self._runner.room > 0
 
     async def _pass(self) -> bool:
-        """Claim from each lane, then move; whether there may be more. Overdue rows go first, or they starve."""
+        """Claim from each lane, move, pass gates; whether there may be more. Overdue rows go first, or they starve."""
         more = False
         for lane in self._lanes:
             limit = self._limit(lane)
@@ -149,7 +191,53 @@ class _Sync:
             self.moved += seen
             self._incoming = seen >= self._policy.batch_max
             more |= self._incoming
+        if self._listed or self._filled:
+            await self._pass_gates()
         return more
+
+    async def _pass_gates(self) -> None:
+        """Claim what may pass its gates. If a window of the quota has begun that nobody has planned, plan it first."""
+        passed = await self._claim_gated()
+        if passed is not None and passed.unplanned:
+            self.settled += await self._store.run(self._do.plan_window(self._intake._name)) is Planned.NOW
+            passed = await self._claim_gated()
+        if passed is not None:
+            self.settled += sum(held.gate not in _MAY_OPEN_AT_ANY_MOMENT for held in passed.held.values())
+            self.contended = any(held.gate in _MAY_OPEN_AT_ANY_MOMENT for held in passed.held.values())
+
+    async def _claim_gated(self) -> GatedClaim | None:
+        """None when there is no room."""
+        room = min(self._runner.room, self._policy.batch_max)
+        if room <= 0:
+            return None
+        asked_at = self._clock.monotonic()
+        filled = list(self._filled)
+        with anyio.CancelScope(shield=True):
+            try:
+                passed = await self._store.run(
+                    self._do.claim_gated(
+                        self._shard,
+                        self._sync_guid,
+                        listed=self._listed,
+                        filled=filled,
+                        room=room,
+                        suspect_room=self._runner.suspect_room,
+                        attempt_lease=self._policy.attempt_lease,
+                        ahead=self._policy.slots_ahead,
+                        lead=self._intake.lead,
+                    )
+                )
+            except OutcomeUnknown:
+                # Their slots will be void before anybody knows of them.
+                await self._store.run(self._do.give_back(await self._found(asked_at, [*filled, *self._listed])))
+                raise
+        self._filled.clear()
+        answered_at = self._clock.monotonic()
+        if passed.now is not None:
+            self._runner.database_time.learn(asked_at, answered_at, passed.now)
+            self._intake.learn_lead(answered_at - self._runner.database_time.perhaps_reached(passed.now))
+        self._hand_over(passed.attempts, asked_at)
+        return passed
 
     def _limit(self, lane: str) -> int:
         limit = min(self._runner.room, self._policy.batch_max)
@@ -187,19 +275,19 @@ class _Sync:
             try:
                 claimed = await self._store.run(transition)
             except OutcomeUnknown:
-                await self._find_out(asked_at)
+                self._hand_over(await self._found(asked_at, [*self._lanes, UNGATED]), asked_at)
                 raise
         self._hand_over(claimed.attempts, asked_at)
+        self._filled |= dict.fromkeys(claimed.gated_lanes)
         return claimed.seen
 
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:
         self._handed_over.extend(attempts)
         self.claimed += self._runner.accept(attempts, asked_at)
 
-    async def _find_out(self, asked_at: float) -> None:
-        """The answer to a claim was lost: ask what we hold, or it counts as interrupted without ever having run."""
+    async def _found(self, asked_at: float, lanes: Sequence[str]) -> list[Attempt]:
+        """The answer to a claim was lost: what of it we hold, or it counts as interrupted without ever having run."""
         failures = 0
-        lanes = [*self._lanes, UNGATED]
         while self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() / 3:
             try:
                 attempts = await self._store.run(
@@ -213,8 +301,8 @@ class _Sync:
             else:
                 # Those of our earlier claims may have been run and recorded since this was read.
                 known = {attempt.claim for attempt in self._handed_over}
-                self._hand_over([attempt for attempt in attempts if attempt.claim not in known], asked_at)
-                return
+                return [attempt for attempt in attempts if attempt.claim not in known]
+        return []
 
     async def _beat_if_due(self) -> bool:
         now = self._clock.monotonic()

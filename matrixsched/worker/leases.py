@@ -15,6 +15,7 @@ from matrixsched.events import ClaimsLost, Events
 from matrixsched.rules.action import Attempt, Claim
 from matrixsched.store.store import Store
 from matrixsched.store.values import Extension, Holding
+from matrixsched.worker.database_time import DatabaseTime
 from matrixsched.worker.policy import WorkerPolicy
 
 
@@ -26,6 +27,10 @@ class Held:
     asked_at: float
     """Monotonic, before the claim was sent: `attempt.claimed_at` by the database's clock is not earlier."""
     trusted_until: float
+    starts_at: float = float("-inf")
+    """Monotonic, as everything here: the slot in which it may start has surely begun by then."""
+    void_at: float = float("inf")
+    """From then on that slot may be over."""
     longest: timedelta | None = None
     """Set when the handler is started: the lease is prolonged to at most this long after the claim."""
     ended: bool = False
@@ -40,6 +45,7 @@ class Leases:
         self._events = events
         self._lock = threading.Lock()
         self._held: dict[UUID, Held] = {}
+        self.database_time = DatabaseTime()
         self._trust_s = (policy.attempt_lease - policy.lease_margin).total_seconds()
 
     def __len__(self) -> int:
@@ -51,6 +57,9 @@ class Leases:
 
     def take(self, attempt: Attempt, asked_at: float) -> Held:
         held = Held(attempt, asked_at, asked_at + self._trust_s)
+        if attempt.slot is not None:
+            held.starts_at = self.database_time.surely_reached(attempt.slot.starts_at)
+            held.void_at = self.database_time.perhaps_reached(attempt.slot.void_at)
         with self._lock:
             earlier = self._held.get(attempt.claim.guid)
             if earlier is not None:

@@ -42,6 +42,8 @@ class WorkerPolicy:
     """How long the last writes may take; a database that is away must not hang the exit."""
     leaked_max: float = 0.5
     """The share of slots that may leak before the worker gives up."""
+    slots_ahead: timedelta = timedelta(milliseconds=100)
+    """How far ahead of their time the slots of a limit are taken: more together cost less, and a crash loses more."""
     history_max: int = 50
     """How many attempts that went wrong are remembered of an action."""
     keep_done: timedelta = KEEP_DEFAULT[State.DONE]
@@ -122,7 +124,7 @@ def _faults(policy: WorkerPolicy) -> list[str]:
 
 
 _DAY = timedelta(days=1)
-_MAY_BE_ZERO = ("lease_margin", "timeout_grace", "stop_grace")
+_MAY_BE_ZERO = ("lease_margin", "timeout_grace", "stop_grace", "slots_ahead")
 _SHORT = ("shard_lease", "heartbeat", "attempt_lease", "hold_max", "rest_max", "farewell", "tidy_every", *_MAY_BE_ZERO)
 
 

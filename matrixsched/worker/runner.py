@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
+from heapq import heappop, heappush
 
 import anyio
 import anyio.abc
@@ -36,6 +37,7 @@ from matrixsched.rules.outcome import (
 from matrixsched.rules.retry import Retry, is_suspect
 from matrixsched.store.store import Store
 from matrixsched.store.values import Ended
+from matrixsched.worker.database_time import DatabaseTime
 from matrixsched.worker.leases import Held, Leases
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
@@ -44,6 +46,7 @@ from matrixsched.worker.run import Cause, Run, context_of, describe, ending_of, 
 
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
+TIMED_REST_MIN_S = 0.001
 PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
 
@@ -72,6 +75,11 @@ class Runner:
         self._chance = chance
         self._events = events
         self._waiting: deque[Held] = deque()
+        self._timed: list[tuple[float, int, Held]] = []
+        """A heap of attempts that passed a gate, by the time of their slots."""
+        self._timed_count = 0
+        self._void: list[Held] = []
+        """Attempts that could not start in their slots."""
         # Not by guid: a handler that ignores its limit is still there when the next attempt at the same version begins.
         # Not a set: its order would differ from run to run, and one seed must give one run.
         self._running: dict[Run, None] = {}
@@ -85,6 +93,7 @@ class Runner:
         self._pace_per_s = 0.0
         self._pace_since = (clock.monotonic(), 0)
         self.watch_wakeup = Wakeup()
+        self.timed_wakeup = Wakeup()
         self._next_watch = float("inf")
         self.finished = anyio.Event()
 
@@ -101,6 +110,10 @@ class Runner:
             ended_per_s=self._pace_per_s,
             most=self._policy.batch_max * 2,
         )
+
+    @property
+    def database_time(self) -> DatabaseTime:
+        return self._leases.database_time
 
     @property
     def suspect_room(self) -> int:
@@ -129,10 +142,28 @@ class Runner:
         for attempt in attempts:
             if attempt.claim not in self._leases:
                 self._suspects += is_suspect(attempt.interruptions)
-                self._waiting.append(self._leases.take(attempt, asked_at))
+                self._put(self._leases.take(attempt, asked_at))
                 taken += 1
         self._fill_slots()
         return taken
+
+    def _put(self, held: Held) -> None:
+        if held.starts_at <= self._clock.monotonic():
+            self._waiting.append(held)
+            return
+        self._timed_count += 1
+        heappush(self._timed, (held.starts_at, self._timed_count, held))
+        if self._timed[0][2] is held:
+            self.timed_wakeup.set()
+
+    async def start_timed(self) -> float:
+        """Let attempts go whose slots have begun; the rest until the next one."""
+        now = self._clock.monotonic()
+        while self._timed and self._timed[0][0] <= now:
+            self._waiting.append(heappop(self._timed)[2])
+        self._fill_slots()
+        # A slot may be used a little late; waking for each of thousands in a second would cost more than it is worth.
+        return max(self._timed[0][0] - now, TIMED_REST_MIN_S) if self._timed else self._policy.rest_max.total_seconds()
 
     def _measure_pace(self) -> None:
         since, count = self._pace_since
@@ -174,6 +205,10 @@ class Runner:
         if held.lost or self._clock.monotonic() >= held.trusted_until:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
+            return
+        if self._clock.monotonic() > held.void_at:
+            self._void.append(held)
+            self.watch_wakeup.set()
             return
         started_at = self._clock.monotonic()
         ending: Ending | None
@@ -402,7 +437,7 @@ class Runner:
 
     async def _give_back_stale(self, now: float) -> None:
         patience_s = self._policy.attempt_lease.total_seconds() / 3
-        stale = []
+        stale, self._void = self._void, []
         while self._waiting and now - self._waiting[0].asked_at >= patience_s:
             stale.append(self._waiting.popleft())
         await self._give_back(stale)
@@ -421,8 +456,10 @@ class Runner:
 
     async def give_back_waiting(self) -> int:
         """Give back everything that was not started."""
-        unstarted = list(self._waiting)
+        unstarted = [*self._waiting, *self._void, *(held for _, _, held in self._timed)]
         self._waiting.clear()
+        self._void.clear()
+        self._timed.clear()
         return await self._give_back(unstarted)
 
     def cancel_running(self) -> int:

@@ -22,8 +22,13 @@ PASSWORD = "hunter2"
 ANSWERS_NOTHING = {"worker"}
 """It talks to the log alone."""
 CHANGES = {"actions cancel", "actions run-now", "actions redrive", "shards release", "prune", "schedule"}
+CHANGES |= {"limits set", "limits remove", "limits resume"}
 WITHOUT_SETTINGS = {"demo"}
-TAKES_IDS = {"actions show", "actions cancel", "actions run-now", "actions redrive"}
+ARGUMENTS = {f"actions {verb}": ["1"] for verb in ("show", "cancel", "run-now", "redrive")}
+"""What a command that needs some is given."""
+ARGUMENTS |= {"schedule": ["1"], "shards release": ["1"]}
+ARGUMENTS |= {f"limits {verb}": ["global"] for verb in ("show", "remove", "resume")}
+ARGUMENTS |= {"limits set": ["global", "1/s"], "limits slow-down": ["global", "--for", "1s"]}
 
 
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -44,9 +49,9 @@ def options(command: Any) -> set[str]:
 def test_all_commands_are_there() -> None:
     actions = {f"actions {verb}" for verb in ("list", "show", "cancel", "run-now", "redrive", "next")}
     shards = {"shards list", "shards release"}
-    assert (
-        set(ALL) == {"init", "upgrade", "worker", "demo", "schedule", "check", "prune", "settings"} | actions | shards
-    )
+    limits = {f"limits {verb}" for verb in ("list", "show", "set", "remove", "slow-down", "resume")}
+    single = {"init", "upgrade", "worker", "demo", "schedule", "check", "prune", "settings"}
+    assert set(ALL) == single | actions | shards | limits
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -114,7 +119,7 @@ def test_a_wrong_command_line_is_told_in_one_line_that_ends_with_the_next_move(
     assert refused.out == ""
 
 
-@pytest.mark.parametrize("group", [[], ["actions"], ["shards"]])
+@pytest.mark.parametrize("group", [[], ["actions"], ["shards"], ["limits"]])
 def test_without_a_command_the_help_is_shown(matrixsched: Matrixsched, group: list[str]) -> None:
     shown = matrixsched(*group)
     assert shown.code == 2
@@ -127,8 +132,7 @@ def test_without_a_database_it_is_said_where_to_name_one(
     matrixsched: Matrixsched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    named = {"1"} if path in {"schedule", "shards release"} | TAKES_IDS else ()
-    refused = matrixsched(*path.split(), *named)
+    refused = matrixsched(*path.split(), *ARGUMENTS.get(path, ()))
     assert refused.code == 2
     assert "no database is named. Name it in one place: --database on the command line" in refused.err
 
@@ -140,7 +144,7 @@ NEEDS_SCHEMA = sorted(ALL.keys() - {"worker", "demo", "settings", "init"})
 def test_a_database_without_schema_is_told_to_be_initialised(
     matrixsched: Matrixsched, database_url: str, path: str
 ) -> None:
-    named = {"1"} if path in {"schedule", "shards release", "actions next"} | TAKES_IDS else ()
+    named = ["1"] if path == "actions next" else ARGUMENTS.get(path, ())
     refused = matrixsched(*path.split(), *named, "--database", database_url)
     assert refused.code == 2
     assert "Run `matrixsched init`" in refused.out + refused.err

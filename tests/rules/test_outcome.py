@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from matrixsched.rules.action import Attempt, Claim, Outcome, State, Terms
 from matrixsched.rules.outcome import (
-    ERROR_CHARACTERS_MAX,
     Cancel,
     Done,
     Expired,
@@ -25,6 +24,7 @@ from matrixsched.rules.outcome import (
 )
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import catch_up, cron, every
+from matrixsched.rules.texts import TEXT_CHARACTERS_MAX
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -126,11 +126,11 @@ def test_a_rule_without_a_further_tick_is_done():
     assert judge(attempt, Done(), TWICE, last, 0).state is State.DONE
 
 
-@given(st.text(st.characters(codec=None, categories=None), max_size=3 * ERROR_CHARACTERS_MAX))
+@given(st.text(st.characters(codec=None, categories=None), max_size=3 * TEXT_CHARACTERS_MAX))
 def test_any_error_text_becomes_one_that_every_database_stores(text):
     stored = judge(ONCE, Failed(text), TWICE, NOW, 0).error
     assert stored is not None
-    assert len(stored) <= ERROR_CHARACTERS_MAX
+    assert len(stored) <= TEXT_CHARACTERS_MAX
     assert "\x00" not in stored
     stored.encode()
 

@@ -7,5 +7,6 @@ scheduling  schedule
 acting      actions list | show | cancel | run-now | redrive | next
 repeating   the options that make a rule of repetition, for schedule and for actions next
 sharding    shards list | release
+limiting    limits list | show | set | remove | slow-down | resume
 pruning     prune
 """

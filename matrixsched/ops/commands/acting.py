@@ -56,6 +56,9 @@ def list_actions(
     given: Given,
     state: Annotated[State | None, typer.Option(help="Only those in this state.", show_default=False)] = None,
     handler: Handler = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only those of this template.", show_default=False)
+    ] = None,
     prefix: Prefix = None,
     due_before: DueBefore = None,
     limit: Annotated[int, typer.Option(min=1, max=LIST_LIMIT_MAX, help="How many at most.")] = 100,
@@ -72,7 +75,13 @@ def list_actions(
     async def page(app: App) -> list[Action]:
         async with app:
             return await app.list(
-                state=state, handler=handler, id_prefix=prefix, due_before=before, after=after, limit=limit
+                state=state,
+                handler=handler,
+                template=template,
+                id_prefix=prefix,
+                due_before=before,
+                after=after,
+                limit=limit,
             )
 
     found = run(partial(page, given.app()))

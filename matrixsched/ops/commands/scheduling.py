@@ -60,6 +60,12 @@ def schedule(
         str | None, text_option("DURATION", "How late it may start; later it counts as missed.")
     ] = None,
     priority: Annotated[int, typer.Option(help="0 comes first.")] = 0,
+    template: Annotated[
+        str | None, text_option("NAME", "The template whose message it is; --zone is then the recipient's.")
+    ] = None,
+    limit: Annotated[
+        str | None, text_option("KEY", "A key of your choice: actions of one key stay below its limit together.")
+    ] = None,
     exists: Annotated[
         Exists | None,
         text_option(
@@ -78,15 +84,21 @@ def schedule(
 ) -> None:
     """Write an action: now, at a time or after a delay, once or repeatedly."""
     app = _app(given, target)
+    is_repeated = every is not None or cron is not None
     asked: dict[str, Any] = {
         "payload": _payload(app, handler, payload, is_checked=target is not None),
         "id": id,
         "at": None if at is None else read_time("--at", at),
         "delay": _duration("--delay", delay),
-        "repeat": read_repeat(every, cron, zone, skipped, repeated, misfire, jitter, exclude),
+        "repeat": read_repeat(
+            every, cron, zone if is_repeated or template is None else None, skipped, repeated, misfire, jitter, exclude
+        ),
         "start_within": _duration("--start-within", start_within),
         "expires_at": None if expires_at is None else read_time("--expires-at", expires_at),
         "priority": priority,
+        "template": template,
+        "zone": None if template is None else zone,
+        "limit": limit,
         "payload_version": payload_version,
         "request_id": request_id,
     }

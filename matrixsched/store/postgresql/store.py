@@ -26,7 +26,7 @@ from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
 from matrixsched.store.statements import Dialect, namespace
-from matrixsched.store.transition import Ask, Row, Transition
+from matrixsched.store.transition import Ask, Row, Transaction, Transition
 from matrixsched.store.values import Pool
 
 T = TypeVar("T")
@@ -167,7 +167,7 @@ class PostgresStore:
         connection = await self._connection()
         broken = True
         try:
-            if connection.is_read_committed:
+            if connection.is_read_committed and not isinstance(transition, Transaction):
                 answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
             else:
                 async with connection.transaction(isolation="read_committed"):

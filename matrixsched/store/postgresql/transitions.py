@@ -12,18 +12,20 @@ from matrixsched.rules.action import (
     Action,
     Attempt,
     Claim,
-    Meta,
     Outcome,
     PastAttempt,
-    Spec,
-    State,
-    Status,
 )
+from matrixsched.rules.lanes import escaped
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
-from matrixsched.store.codec import decode_terms, encode_terms
+from matrixsched.store.codec import encode_terms
+from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.planning import PostgresPlanning
+from matrixsched.store.postgresql.rows import action_of, attempt_of
+from matrixsched.store.postgresql.stock import PostgresStock
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
+    GATED_LANES_MAX,
     Acquired,
     ActionFilter,
     Answer,
@@ -46,7 +48,7 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene):
+class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, PostgresStock):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)
@@ -128,7 +130,7 @@ class PostgresTransitions(PostgresHygiene):
     @transition
     def find(self, keys: Sequence[tuple[int, str]]) -> Conversation[list[Action]]:
         rows = yield self._ask("find", shard_ids=[shard for shard, _ in keys], action_ids=[id for _, id in keys])
-        return [_action(row) for row in rows]
+        return [action_of(row) for row in rows]
 
     @transition
     def page(self, wanted: ActionFilter, *, after: tuple[int, str] | None, limit: int) -> Conversation[list[Action]]:
@@ -144,7 +146,7 @@ class PostgresTransitions(PostgresHygiene):
             due_before=wanted.due_before,
             limit=limit,
         )
-        return [_action(row) for row in rows]
+        return [action_of(row) for row in rows]
 
     @transition
     def history(self, shard: int, action_id: str) -> Conversation[list[PastAttempt]]:
@@ -184,13 +186,36 @@ class PostgresTransitions(PostgresHygiene):
 
     @transition
     def acquire_shard(
-        self, *, sync_guid: UUID, holder: str, lease: timedelta, lanes: Sequence[str]
+        self,
+        *,
+        sync_guid: UUID,
+        holder: str,
+        lease: timedelta,
+        lanes: Sequence[str],
+        gated_handlers: Sequence[str] = (),
+        ahead: timedelta = timedelta(0),
     ) -> Conversation[Acquired]:
-        (row,) = yield self._ask("acquire_shard", sync_guid=sync_guid, holder=holder, lease=lease, lanes=lanes)
+        (row,) = yield self._ask(
+            "acquire_shard",
+            sync_guid=sync_guid,
+            holder=holder,
+            lease=lease,
+            lanes=lanes,
+            gated_handlers=[escaped(name) for name in gated_handlers],
+            ahead=ahead,
+            lanes_max=GATED_LANES_MAX,
+        )
         if row["shard_id"] is None:
-            return Acquired(now=row["now"], shard=None, next_due_at=row["next_due_at"])
+            return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
         due = (UNGATED,) if row["due"] else ()
-        return Acquired(now=row["now"], shard=row["shard_id"], incoming=row["incoming"], lanes=(*due, *row["lanes"]))
+        return Acquired(
+            now=row["now"],
+            shard=row["shard_id"],
+            incoming=row["incoming"],
+            lanes=(*due, *row["lanes"]),
+            gated_lanes=tuple(row["gated_lanes"]),
+            holds=row["holds"],
+        )
 
     @transition
     def beat_shard(self, shard: int, sync_guid: UUID) -> Conversation[bool]:
@@ -217,11 +242,13 @@ class PostgresTransitions(PostgresHygiene):
             "claim",
             shard_id=shard,
             sync_guid=sync_guid,
-            lane=lane,
+            lanes=[lane],
+            takes=[limit],
+            gated=False,
             handlers=handlers,
-            limit=limit,
             attempt_lease=attempt_lease,
             suspect_from=INTERRUPTIONS_BEFORE_SUSPICION,
+            suspect_room=0,
         )
         return _claimed(rows, shard, sync_guid)
 
@@ -254,7 +281,7 @@ class PostgresTransitions(PostgresHygiene):
         rows = yield self._ask(
             "claimed_by", shard_id=shard, sync_guid=sync_guid, lanes=lanes, attempt_lease=attempt_lease
         )
-        return [_attempt(row, shard, sync_guid) for row in rows]
+        return [attempt_of(row, shard, sync_guid) for row in rows]
 
     @transition
     def extend(self, held: Sequence[Holding], *, attempt_lease: timedelta) -> Conversation[Mapping[UUID, Extension]]:
@@ -372,66 +399,7 @@ def _changed(rows: Sequence[Row]) -> Written | None:
 
 
 def _claimed(rows: Sequence[Row], shard: int, sync_guid: UUID) -> Claimed:
+    gated_lanes = tuple(rows[0]["gated_lanes"] or ())
     if rows[0]["action_id"] is None:
-        return Claimed(rows[0]["seen"], [])
-    return Claimed(rows[0]["seen"], [_attempt(row, shard, sync_guid) for row in rows])
-
-
-def _attempt(row: Row, shard: int, sync_guid: UUID) -> Attempt:
-    return Attempt(
-        claim=Claim(shard, row["action_id"], row["action_guid"], row["attempt"], sync_guid),
-        claimed_at=row["claimed_at"],
-        due_at=row["due_at"],
-        handler=row["handler"],
-        payload=row["payload"],
-        terms=decode_terms(row["terms"]),
-        version=row["version"],
-        priority=row["priority"],
-        template=row["template"],
-        zone=row["zone"],
-        expires_at=row["expires_at"],
-        tick=row["tick"],
-        tick_at=row["tick_at"],
-        tick_failures=row["tick_failures"],
-        interruptions=row["interrupted"],
-    )
-
-
-def _action(row: Row) -> Action:
-    return Action(
-        meta=Meta(
-            id=row["action_id"],
-            guid=row["action_guid"],
-            version=row["version"],
-            revision=row["revision"],
-            shard=row["shard_id"],
-            created_at=row["created_at"],
-            updated_at=row["updated_at"],
-        ),
-        spec=Spec(
-            handler=row["handler"],
-            payload=bytes(row["payload"]),
-            terms=decode_terms(row["terms"]),
-            priority=row["priority"],
-            template=row["template"],
-            zone=row["zone"],
-            expires_at=row["expires_at"],
-        ),
-        status=Status(
-            state=State(row["state"]),
-            scheduled_at=row["scheduled_at"],
-            running=row["running"],
-            tick=row["tick"],
-            succeeded=row["succeeded"],
-            failed=row["failed"],
-            interrupted=row["interrupted"] + row["interrupted_uncounted"],
-            missed=row["missed"],
-            deferred=row["deferred"],
-            consecutive_failures=row["consecutive_failures"],
-            last_outcome=None if row["last_outcome"] is None else Outcome(row["last_outcome"]),
-            last_error=row["last_error"],
-            last_started_at=row["last_started_at"],
-            last_ended_at=row["last_ended_at"],
-            finished_at=row["finished_at"],
-        ),
-    )
+        return Claimed(rows[0]["seen"], [], gated_lanes)
+    return Claimed(rows[0]["seen"], [attempt_of(row, shard, sync_guid) for row in rows], gated_lanes)

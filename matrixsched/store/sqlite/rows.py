@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, PastAttempt, Spec, State, Status
+from matrixsched.rules.lanes import key_in
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.transition import Row
 from matrixsched.store.values import Backlog, Change, Ended, NewAction, ShardReport, Written
@@ -18,7 +19,7 @@ _MICROSECOND = timedelta(microseconds=1)
 # The columns of tuples, in their order.
 ACTION = ("shard_id", "action_id")
 KEY = (*ACTION, "action_guid")
-AGAIN = (*KEY, "scheduled_at", "lane", "claimed_by", "now")
+AGAIN = (*KEY, "scheduled_at", "claimed_by", "now")
 """A row that waits for another run."""
 _TICK = ("tick", "tick_at", "tick_failures")
 RECORDED = (*KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
@@ -115,7 +116,7 @@ def _next_at(one: Ended, now: int) -> int:
 
 def again_of(one: Ended, row: Row, now: int) -> tuple[object, ...]:
     """A row of AGAIN."""
-    return *key_of(one.claim), _next_at(one, now), row["lane"], str(one.claim.claimed_by), now
+    return *key_of(one.claim), _next_at(one, now), str(one.claim.claimed_by), now
 
 
 def recorded_of(one: Ended, row: Row, now: int) -> tuple[object, ...]:
@@ -184,6 +185,7 @@ def action_of(row: Row) -> Action:
             priority=row["priority"],
             template=row["template"],
             zone=row["zone"],
+            limit=key_in(row["lane"]),
             expires_at=moment_or_none(row["expires_at"]),
         ),
         status=Status(

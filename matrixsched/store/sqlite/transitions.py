@@ -20,10 +20,11 @@ from matrixsched.rules.action import (
     PastAttempt,
     State,
     parked_lane,
-    suspect_lane,
 )
-from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
+from matrixsched.rules.lanes import escaped
+from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
+from matrixsched.store.sqlite.planning import SqlitePlanning
 from matrixsched.store.sqlite.rows import (
     ACTION,
     AGAIN,
@@ -42,11 +43,9 @@ from matrixsched.store.sqlite.rows import (
     columns_of_new,
     in_microseconds,
     in_microseconds_or_none,
-    interruption_of,
     key_of,
     memory_of,
     moment_of,
-    moment_or_none,
     past_attempt_of,
     recorded_of,
     row_key,
@@ -54,8 +53,10 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
+from matrixsched.store.sqlite.stock import SqliteStock
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
+    GATED_LANES_MAX,
     Acquired,
     ActionFilter,
     Answer,
@@ -73,12 +74,11 @@ from matrixsched.store.values import (
 )
 
 _CLAIM = ("attempt", "claimed_by", "claimed_at")
-_SETTLED = (*KEY, "scheduled_at", "lane", "interrupted", *_CLAIM, "sync_guid", "now")
 _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sync_guid", "now")
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteStock):
     @transition
     def schedule(
         self,
@@ -215,13 +215,30 @@ class SqliteTransitions(SqliteHygiene):
 
     @transition
     def acquire_shard(
-        self, *, sync_guid: UUID, holder: str, lease: timedelta, lanes: Sequence[str]
+        self,
+        *,
+        sync_guid: UUID,
+        holder: str,
+        lease: timedelta,
+        lanes: Sequence[str],
+        gated_handlers: Sequence[str] = (),
+        ahead: timedelta = timedelta(0),
     ) -> Conversation[Acquired]:
         now = self._now()
-        chosen = yield self._ask("acquire_shard.choose", lease=span(lease), lanes=as_json(lanes), now=now)
+        gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
+        chosen = yield self._ask(
+            "acquire_shard.choose",
+            lease=span(lease),
+            lanes=as_json(lanes),
+            lanes_max=GATED_LANES_MAX,
+            **gating,
+            now=now,
+        )
         if not chosen:
-            (row,) = yield self._ask("acquire_shard.next_due", now=now)
-            return Acquired(now=moment_of(now), shard=None, next_due_at=moment_or_none(row["next_due_at"]))
+            (row,) = yield self._ask("acquire_shard.next_due", **gating, now=now)
+            instants = [at for at in (row["ungated_at"], row["gated_at"]) if at is not None]
+            next_due_at = moment_of(min(instants)) if instants else None
+            return Acquired(now=moment_of(now), shard=None, holds=bool(row["holds"]), next_due_at=next_due_at)
         shard = chosen[0]["shard_id"]
         yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=str(sync_guid), holder=holder, now=now)
         due = (UNGATED,) if chosen[0]["due"] else ()
@@ -230,6 +247,8 @@ class SqliteTransitions(SqliteHygiene):
             shard=shard,
             incoming=bool(chosen[0]["incoming"]),
             lanes=(*due, *json.loads(chosen[0]["lanes"])),
+            gated_lanes=tuple(json.loads(chosen[0]["gated_lanes"])),
+            holds=bool(chosen[0]["holds"]),
         )
 
     @transition
@@ -253,32 +272,10 @@ class SqliteTransitions(SqliteHygiene):
         limit: int,
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
-        now, guid = self._now(), str(sync_guid)
-        work = yield self._ask("claim.probe", shard_id=shard, sync_guid=guid, lane=lane, now=now)
+        work = yield self._ask("claim.probe", shard_id=shard, sync_guid=str(sync_guid), lane=lane, now=self._now())
         if not work:
             return Claimed(0, [])
-        rows = yield self._ask(
-            "claim.judge",
-            shard_id=shard,
-            sync_guid=guid,
-            lane=lane,
-            handlers=as_json(handlers),
-            limit=limit,
-            suspect_from=INTERRUPTIONS_BEFORE_SUSPICION,
-            now=now,
-        )
-        if dead := [(shard, *row_key(row)) for row in rows if row["verdict"] == "dead"]:
-            yield self._each("claim.drop", KEY, dead)
-        if interrupted := [interruption_of(row, shard, now) for row in rows if row["claimed_by"] is not None]:
-            yield self._each("claim.remember", REMEMBERED, interrupted)
-        lease_end = now + span(attempt_lease)
-        settled = [_settled(row, shard, lane, guid, lease_end, now) for row in rows if row["verdict"] != "dead"]
-        if settled:
-            yield self._each("claim.settle", _SETTLED, settled)
-        claimed = [row for row in rows if row["verdict"] == "claimed"]
-        return Claimed(
-            len(rows), [attempt_of(row, shard, sync_guid, row["attempt"] + 1, moment_of(now)) for row in claimed]
-        )
+        return (yield from self._claim(shard, sync_guid, lane, limit, handlers=handlers, attempt_lease=attempt_lease))
 
     @transition
     def move(
@@ -310,7 +307,8 @@ class SqliteTransitions(SqliteHygiene):
         moved = [_moved(row, shard, guid, lease_end, now, claimed=row["action_guid"] in claimed) for row in live]
         if moved:
             yield self._each("move.insert", _MOVED, moved)
-        return Claimed(len(rows), [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first])
+        attempts = [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first]
+        return Claimed(len(rows), attempts, gated_lanes_of(rows))
 
     @transition
     def claimed_by(
@@ -393,25 +391,9 @@ class SqliteTransitions(SqliteHygiene):
         return backlog_of(row)
 
 
-def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, now: int) -> tuple[object, ...]:
-    """A row of _SETTLED: where and when a due row waits from here on, and for whom."""
-    scheduled_at, attempt, claimed_by, claimed_at = row["due_at"], row["attempt"], None, row["claimed_at"]
-    match row["verdict"]:
-        case "claimed":
-            scheduled_at, attempt, claimed_by, claimed_at = lease_end, attempt + 1, sync_guid, now
-        case "blocked":
-            scheduled_at = min(row["blocked_until"], lease_end)
-        case "foreign":
-            lane = parked_lane(row["handler"])
-        case "suspect":
-            lane = suspect_lane(row["handler"])
-    written = (scheduled_at, lane, row["interrupted"], attempt, claimed_by, claimed_at)
-    return shard, *row_key(row), *written, sync_guid, now
-
-
 def _moved(row: Row, shard: int, sync_guid: str, lease_end: int, now: int, *, claimed: bool) -> tuple[object, ...]:
     """A row of _MOVED."""
-    lane, scheduled_at = row["lane"], row["due_at"]
+    lane, scheduled_at = UNGATED, row["due_at"]
     claim: tuple[object, ...] = (0, None, None)
     if claimed:
         scheduled_at, claim = lease_end, (1, sync_guid, now)
@@ -419,6 +401,8 @@ def _moved(row: Row, shard: int, sync_guid: str, lease_end: int, now: int, *, cl
         scheduled_at = min(row["blocked_until"], lease_end)
     elif row["verdict"] == "foreign":
         lane = parked_lane(row["handler"])
+    elif row["verdict"] == "gated":
+        lane = row["gated_lane"]
     return shard, *row_key(row), lane, scheduled_at, row["expires_at"], *claim, row["created_at"], sync_guid, now
 
 

@@ -3,8 +3,33 @@
 -- nothing and says when the next row is due.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
 -- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
--- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
-with chosen as materialized (
+-- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows. Of gated lanes those
+-- count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global limit is used up.
+-- Which shards have rows of theirs is read from the heads of the lanes over all shards.
+with gate as materialized (
+    select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
+                else timestamptz 'epoch' + l.next_slot_ns / 1000 * interval '1 microsecond' - cast(:ahead as interval)
+                end as opens_at
+      from matrixsched.limits l
+     where l.name = 'global'
+),
+ready as materialized (
+    select h.lane
+      from matrixsched.held_lanes h
+     where h.ready_at <= {now} and h.handler = any (cast(:gated_handlers as text[]))
+       and not exists (select from gate where opens_at > {now})
+     order by h.priority, h.ready_at
+     limit cast(:lanes_max as integer)
+),
+heads as materialized (
+    select distinct p.shard_id
+      from ready r
+     cross join lateral (select p.shard_id from matrixsched.processing_queue p
+                          where p.lane = r.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
+                            and (p.expires_at is null or p.expires_at > {now})
+                          order by p.scheduled_at limit 1) p
+),
+chosen as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
      where (not l.locked
@@ -26,7 +51,7 @@ with chosen as materialized (
                                                   and p.scheduled_at <= {now}
                                                 order by p.scheduled_at limit 1) w
                            limit 1) end,
-               false)
+               l.shard_id in (select shard_id from heads))
      order by l.last_processing_start_at, l.shard_id
      limit 1
        for update of l skip locked
@@ -55,12 +80,19 @@ select {now} as now, t.shard_id,
                                                and p.scheduled_at <= {now}
                                              order by p.scheduled_at limit 1) w)
             else '{}' end as lanes,
-       case when t.shard_id is null then (
-           select min(n.scheduled_at)
-             from matrixsched.shard_locks l
-            cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
-                                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
-                                 order by p.scheduled_at limit 1) n
+       case when t.shard_id is null then '{}' else array(select lane from ready) end as gated_lanes,
+       coalesce((select true from matrixsched.processing_queue p
+                  where p.lane >= 'limit|' and p.lane < 'quota}'
+                  order by p.lane limit 1), false) as holds,
+       case when t.shard_id is null then least(
+           (select min(n.scheduled_at)
+              from matrixsched.shard_locks l
+             cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
+                                  where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
+                                  order by p.scheduled_at limit 1) n),
+           (select greatest(min(h.ready_at), (select opens_at from gate)) from matrixsched.held_lanes h
+             where h.handler = any (cast(:gated_handlers as text[]))
+               and (h.ready_at > {now} or exists (select from gate where opens_at > {now})))
        ) end as next_due_at
   from (select) as always
   left join taken t on true;

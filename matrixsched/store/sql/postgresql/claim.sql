@@ -5,29 +5,46 @@
 --                                                                      in a lease from now: clocks are set back
 --   busy     as blocked, but that attempt's row is being written now   → left as it is
 --   foreign  its handler is not known here                             → parked for workers that know it
+--   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
 --   suspect  interrupted twice or more                                 → to the suspects' lane
+--   left     a suspect in a gated lane, beyond :suspect_room           → left as it is
 --   claimed  all others: attempt + 1, returned with the action
+-- At most :takes of each of :lanes. With :gated these are gated lanes, whose gates the caller holds open in the same
+-- transaction; rows that expired wait there for `expire_waiting`, lest they take the place of others.
 -- A row whose claimed_by is still set when it is due was interrupted. One row comes back even if nothing was claimed.
 with fence as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
      where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
        -- Looking for work here costs nothing; a row lock taken in vain costs a flush of the WAL.
-       and (select true from matrixsched.processing_queue q
-             where q.shard_id = cast(:shard_id as integer) and q.lane = cast(:lane as text) and q.scheduled_at <= {now}
-             order by q.scheduled_at limit 1)
+       and (select true from unnest(cast(:lanes as text[])) as s (lane)
+             cross join lateral (select from matrixsched.processing_queue q
+                                  where q.shard_id = cast(:shard_id as integer) and q.lane = s.lane
+                                    and q.scheduled_at <= {now}
+                                  order by q.scheduled_at limit 1) w
+             limit 1)
        /* pause point: claim_fence */
        for key share skip locked
 ),
 due as materialized (
-    select p.shard_id, p.action_id, p.action_guid, p.attempt, p.scheduled_at as due_at, p.claimed_by, p.claimed_at,
-           p.interrupted + cast(p.claimed_by is not null as integer) as interrupted
-      from matrixsched.processing_queue p
-     where p.shard_id = cast(:shard_id as integer) and p.lane = cast(:lane as text) and p.scheduled_at <= {now}
-       and exists (select from fence)
-     order by p.scheduled_at
-     limit cast(:limit as integer)
-       for update skip locked
+    select p.*
+      from unnest(cast(:lanes as text[]), cast(:takes as integer[])) as s (lane, take)
+     cross join lateral (
+           select p.shard_id, p.action_id, p.action_guid, p.lane, p.attempt, p.scheduled_at as due_at, p.claimed_by,
+                  p.claimed_at, p.interrupted + cast(p.claimed_by is not null as integer) as interrupted
+             from matrixsched.processing_queue p
+            where p.shard_id = cast(:shard_id as integer) and p.lane = s.lane and p.scheduled_at <= {now}
+              and exists (select from fence)
+              and (not cast(:gated as boolean)
+                   or (p.expires_at is null or p.expires_at > {now})
+                      and (p.interrupted + cast(p.claimed_by is not null as integer) < cast(:suspect_from as integer)
+                           or cast(:suspect_room as integer) > 0))
+            order by p.scheduled_at, p.expires_at
+            limit s.take
+              for update skip locked) p
+),
+limited as materialized ( -- what all actions, or all of a handler, must pass
+    select name from matrixsched.limits where name = 'global' or name >= 'handler:' and name < 'handler;'
 ),
 siblings as materialized ( -- other versions of these actions under way, as the snapshot shows them: hardly ever any
     select s.shard_id, s.action_id, s.action_guid
@@ -54,10 +71,19 @@ judged as materialized (
            case when a.action_guid is null then 'dead'
                 when r.scheduled_at is not null then 'blocked'
                 when d.action_id in (select action_id from siblings) then 'busy'
-                when a.handler <> all (cast(:handlers as text[])) then 'foreign'
-                when d.interrupted >= cast(:suspect_from as integer) and cast(:lane as text) not like 'handler!%'
-                    then 'suspect'
-                else 'claimed' end as verdict
+                when not cast(:gated as boolean) and a.handler <> all (cast(:handlers as text[])) then 'foreign'
+                when not cast(:gated as boolean)
+                     and (a.lane <> ''
+                          or exists (select from limited where name in ('global', 'handler:' || a.handler)))
+                    then 'gated'
+                when d.interrupted < cast(:suspect_from as integer) or d.lane like 'handler!%' then 'claimed'
+                when not cast(:gated as boolean) then 'suspect'
+                when row_number() over (partition by d.interrupted >= cast(:suspect_from as integer) order by d.due_at)
+                     <= cast(:suspect_room as integer) then 'claimed'
+                else 'left' end as verdict,
+           case when a.lane <> '' then a.lane
+                else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
+                end as gated_lane
       from due d
       left join matrixsched.scheduled_actions a
         on a.shard_id = d.shard_id and a.action_id = d.action_id and a.action_guid = d.action_guid and a.state = 'live'
@@ -77,7 +103,7 @@ remembered as (
            case verdict when 'dead' then 'superseded' else 'interrupted' end, 'its worker did not report back',
            claimed_by, claimed_at, {now}
       from judged
-     where claimed_by is not null and verdict <> 'busy'
+     where claimed_by is not null and verdict not in ('busy', 'left')
     on conflict do nothing
 ),
 settled as (
@@ -87,6 +113,7 @@ settled as (
                                          else p.scheduled_at end,
            lane = case j.verdict when 'foreign' then 'handler:' || j.handler
                                  when 'suspect' then 'handler!' || j.handler
+                                 when 'gated' then j.gated_lane
                                  else p.lane end,
            attempt = p.attempt + cast(j.verdict = 'claimed' as integer),
            interrupted = j.interrupted,
@@ -95,13 +122,13 @@ settled as (
            rescheduled_by = cast(:sync_guid as uuid),
            rescheduled_at = {now}
       from judged j
-     where j.verdict in ('claimed', 'blocked', 'foreign', 'suspect')
+     where j.verdict in ('claimed', 'blocked', 'foreign', 'gated', 'suspect')
        and p.shard_id = cast(:shard_id as integer) and p.action_id = j.action_id and p.action_guid = j.action_guid
-    returning j.verdict, j.action_id, j.action_guid, p.attempt, p.claimed_at, j.due_at, j.version, j.handler, j.payload,
+    returning j.verdict, p.lane, j.action_id, j.action_guid, p.attempt, p.claimed_at, j.due_at, j.version, j.handler, j.payload,
               j.terms, j.priority, j.template, j.zone, j.expires_at, j.tick, j.tick_at, j.tick_failures, j.interrupted
 )
 select (select count(*) from due) as seen, {now} as now,
-       s.action_id, s.action_guid, s.attempt, s.claimed_at, s.due_at, s.version, s.handler, s.payload, s.terms,
+       (select array_agg(distinct lane) from settled where verdict = 'gated') as gated_lanes, s.lane, s.action_id, s.action_guid, s.attempt, s.claimed_at, s.due_at, s.version, s.handler, s.payload, s.terms,
        s.priority, s.template, s.zone, s.expires_at, s.tick, s.tick_at, s.tick_failures, s.interrupted
   from (select) as always
   left join settled s on s.verdict = 'claimed';

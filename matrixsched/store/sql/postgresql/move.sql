@@ -1,6 +1,6 @@
 -- move (postgresql). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands
--- for it. Rows that are due in the ungated lane and may run here are claimed in passing, at most :claim_limit of them, as
--- `claim` would. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
+-- for it. Rows that are due, pass no gate and may run here are claimed in passing, at most :claim_limit of them, as `claim`
+-- would; those that have to pass one go to their gated lanes, told by name; what is not due waits ungated. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
 -- Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
 with fence as materialized (
     select l.shard_id
@@ -13,7 +13,7 @@ with fence as materialized (
        for key share skip locked
 ),
 taken as materialized ( -- locked: a late twin of this very statement must not take them again
-    select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.lane, i.scheduled_at, i.expires_at
+    select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
       from matrixsched.incoming_queue i
      where i.shard_id = cast(:shard_id as integer) and exists (select from fence)
      order by i.created_at
@@ -42,16 +42,24 @@ running as materialized ( -- those of them whose rows nobody writes now; locked,
                             and s.claimed_by is not null and s.scheduled_at > {now}
                             for share of s skip locked) s
 ),
+limited as materialized ( -- what all actions, or all of a handler, must pass
+    select name from matrixsched.limits where name = 'global' or name >= 'handler:' and name < 'handler;'
+),
 judged as materialized (
-    select t.shard_id, t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at, t.expires_at, a.version,
+    select t.shard_id, t.created_at, t.action_id, t.action_guid, t.scheduled_at, t.expires_at, a.version,
            a.revision, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick, a.tick_at, a.tick_failures,
            r.scheduled_at as blocked_until,
            case when a.action_guid is null then 'dead'
-                when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
+                when t.scheduled_at > {now} then 'waiting'
                 when r.scheduled_at is not null then 'blocked'
                 when t.action_id in (select action_id from siblings) then 'busy'
                 when a.handler <> all (cast(:handlers as text[])) then 'foreign'
-                else 'claimable' end as verdict
+                when a.lane <> '' or exists (select from limited where name in ('global', 'handler:' || a.handler))
+                    then 'gated'
+                else 'claimable' end as verdict,
+           case when a.lane <> '' then a.lane
+                else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
+                end as gated_lane
       from taken t
       left join matrixsched.scheduled_actions a
         on a.shard_id = t.shard_id and a.action_id = t.action_id and a.action_guid = t.action_guid and a.state = 'live'
@@ -82,7 +90,7 @@ moved as (
            (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, claimed_by,
             claimed_at, added_at, moved_by, moved_at, rescheduled_by, rescheduled_at)
     select shard_id, action_id, action_guid,
-           case verdict when 'foreign' then 'handler:' || handler else lane end,
+           case verdict when 'foreign' then 'handler:' || handler when 'gated' then gated_lane else '' end,
            case when claimed then {now} + cast(:attempt_lease as interval)
                 when verdict = 'blocked' then least(blocked_until, {now} + cast(:attempt_lease as interval))
                 else scheduled_at end,
@@ -95,7 +103,7 @@ moved as (
     returning action_guid
 )
 select (select count(*) from taken) as seen, {now} as now,
-       r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
+       (select array_agg(distinct gated_lane) from ranked where verdict = 'gated') as gated_lanes, '' as lane, r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
        r.payload, r.terms, r.priority, r.template, r.zone, r.expires_at, r.tick, r.tick_at, r.tick_failures,
        0 as interrupted
   from (select) as always

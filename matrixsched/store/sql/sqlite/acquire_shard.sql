@@ -2,10 +2,34 @@
 -- served longest ago; a holder that still beats is never robbed. Says what work there is. When there is none it writes
 -- nothing and says when the next row is due.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
+-- Of gated lanes those count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global
+-- limit is used up. Which shards have rows of theirs is read from the heads of the lanes over all shards.
 -- Differs from postgresql/acquire_shard.sql: three statements; choosing and taking are one write transaction.
 
 -- name: choose
-select l.shard_id,
+with gate as materialized (
+    select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
+                else l.next_slot_ns / 1000 - :ahead end as opens_at
+      from matrixsched_limits l
+     where l.name = 'global'
+),
+ready as materialized (
+    select h.lane
+      from matrixsched_held_lanes h
+     where h.ready_at <= {now} and h.handler in (select value from json_each(:gated_handlers))
+       and not exists (select 1 from gate where opens_at > {now})
+     order by h.priority, h.ready_at
+     limit :lanes_max
+),
+heads as materialized (
+    select (select p.shard_id from matrixsched_processing_queue p
+             where p.lane = r.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
+               and (p.expires_at is null or p.expires_at > {now})
+             order by p.scheduled_at limit 1) as shard_id
+      from ready r
+)
+select l.shard_id, (select json_group_array(lane) from ready) as gated_lanes,
+       exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds,
        exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id) as incoming,
        exists (select 1 from matrixsched_processing_queue p
                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}) as due,
@@ -27,7 +51,8 @@ select l.shard_id,
                 then exists (select 1 from json_each(:lanes) as s
                               cross join matrixsched_processing_queue p
                               where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now})
-                else false end)
+                else false end
+        or l.shard_id in (select shard_id from heads))
  order by l.last_processing_start_at, l.shard_id
  limit 1;
 
@@ -38,7 +63,17 @@ update matrixsched_shard_locks
  where shard_id = :shard_id;
 
 -- name: next_due
-select min((select p.scheduled_at from matrixsched_processing_queue p
-             where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
-             order by p.scheduled_at limit 1)) as next_due_at
-  from matrixsched_shard_locks l;
+with gate as materialized (
+    select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
+                else l.next_slot_ns / 1000 - :ahead end as opens_at
+      from matrixsched_limits l
+     where l.name = 'global'
+)
+select (select min((select p.scheduled_at from matrixsched_processing_queue p
+                     where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
+                     order by p.scheduled_at limit 1))
+          from matrixsched_shard_locks l) as ungated_at,
+       (select max(min(h.ready_at), coalesce((select opens_at from gate), 0)) from matrixsched_held_lanes h
+         where h.handler in (select value from json_each(:gated_handlers))
+           and (h.ready_at > {now} or exists (select 1 from gate where opens_at > {now}))) as gated_at,
+       exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds;

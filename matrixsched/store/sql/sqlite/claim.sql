@@ -4,10 +4,13 @@
 --   blocked  another version of the action is being run                → due when that attempt's lease ends, at the latest
 --                                                                      in a lease from now: clocks are set back
 --   foreign  its handler is not known here                             → parked for workers that know it
---   suspect  interrupted twice or more                                 → to the suspects' lane
+--   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
+--   suspect  interrupted twice or more                                 → to the suspects' lane, or left in a gated one
 --   claimed  all others: attempt + 1, returned with the action
 -- A row whose claimed_by is still set when it is due was interrupted.
--- Differs from postgresql/claim.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
+-- With :gated it is a gated lane, whose gates the caller holds open in the same transaction; rows that expired wait there
+-- for `expire_waiting`, lest they take the place of others, and of suspects at most :suspect_room are claimed.
+-- Differs from postgresql/claim.sql: one lane at a time; `judge` reads, the others write what it said, row by row by exact key; all in one
 -- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
 
 -- name: probe
@@ -28,7 +31,10 @@ with due as materialized (
      where p.shard_id = :shard_id and p.lane = :lane and p.scheduled_at <= {now}
        and exists (select 1 from matrixsched_shard_locks l
                     where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked)
-     order by p.scheduled_at
+       and (not :gated
+            or (p.expires_at is null or p.expires_at > {now})
+               and (p.interrupted + (p.claimed_by is not null) < :suspect_from or :suspect_room > 0))
+     order by p.scheduled_at, p.expires_at nulls last
      limit :limit
 )
 select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_at, d.interrupted, d.blocked_until,
@@ -36,9 +42,19 @@ select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_
        a.tick_failures,
        case when a.action_guid is null then 'dead'
             when d.blocked_until is not null then 'blocked'
-            when a.handler not in (select value from json_each(:handlers)) then 'foreign'
-            when d.interrupted >= :suspect_from and :lane not like 'handler!%' then 'suspect'
-            else 'claimed' end as verdict
+            when not :gated and a.handler not in (select value from json_each(:handlers)) then 'foreign'
+            when not :gated
+                 and (a.lane <> ''
+                      or exists (select 1 from matrixsched_limits where name in ('global', 'handler:' || a.handler)))
+                then 'gated'
+            when d.interrupted < :suspect_from or :lane like 'handler!%' then 'claimed'
+            when not :gated
+                 or row_number() over (partition by d.interrupted >= :suspect_from order by d.due_at) > :suspect_room
+                then 'suspect'
+            else 'claimed' end as verdict,
+       case when a.lane <> '' then a.lane
+            else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
+            end as gated_lane
   from due d
   left join matrixsched_scheduled_actions a
     on a.shard_id = d.shard_id and a.action_id = d.action_id and a.action_guid = d.action_guid and a.state = 'live';

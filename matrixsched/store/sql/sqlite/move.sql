@@ -1,6 +1,7 @@
 -- move (sqlite). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands for
--- it. Rows that are due in the ungated lane and may run here are claimed in passing, as `claim` would: the caller
--- chooses at most its limit of those that `judge` calls claimable. Earlier versions of its action that wait in processing
+-- it. Rows that are due, pass no gate and may run here are claimed in passing, as `claim` would: the caller chooses at
+-- most its limit of those that `judge` calls claimable. Those that have to pass a gate go to their gated lanes; what is not
+-- due waits ungated. Earlier versions of its action that wait in processing
 -- go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
 -- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
 -- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
@@ -13,7 +14,7 @@ select 1
 
 -- name: judge
 with taken as materialized (
-    select i.shard_id, i.created_at, i.action_id, i.action_guid, i.lane, i.scheduled_at, i.expires_at,
+    select i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at,
            (select max(s.scheduled_at) from matrixsched_processing_queue s
              where s.shard_id = i.shard_id and s.action_id = i.action_id and s.action_guid <> i.action_guid
                and s.claimed_by is not null and s.scheduled_at > {now}) as blocked_until,
@@ -27,14 +28,20 @@ with taken as materialized (
      order by i.created_at
      limit :move_limit
 )
-select t.created_at, t.action_id, t.action_guid, t.lane, t.scheduled_at as due_at, t.expires_at, t.blocked_until,
+select t.created_at, t.action_id, t.action_guid, t.scheduled_at as due_at, t.expires_at, t.blocked_until,
        1 as attempt, 0 as interrupted, a.version, a.revision, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick,
        a.tick_at, a.tick_failures,
        case when a.action_guid is null or t.present then 'dead'
-            when t.scheduled_at > {now} or t.lane <> '' then 'waiting'
+            when t.scheduled_at > {now} then 'waiting'
             when t.blocked_until is not null then 'blocked'
             when a.handler not in (select value from json_each(:handlers)) then 'foreign'
-            else 'claimable' end as verdict
+            when a.lane <> ''
+                 or exists (select 1 from matrixsched_limits where name in ('global', 'handler:' || a.handler))
+                then 'gated'
+            else 'claimable' end as verdict,
+       case when a.lane <> '' then a.lane
+            else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
+            end as gated_lane
   from taken t
   left join matrixsched_scheduled_actions a
     on a.shard_id = t.shard_id and a.action_id = t.action_id and a.action_guid = t.action_guid and a.state = 'live';

@@ -1,0 +1,244 @@
+"""The gated claim, for both databases: read and lock what decides, decide, claim, take what was used; one transaction.
+
+Slots and grants are spent by the very transaction that claims: no lease of them, no refund, no window for a crash. What
+the two databases do differently is asked of the class that this is a part of.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Protocol
+from uuid import UUID
+
+from matrixsched.rules.action import Attempt
+from matrixsched.rules.gates import Admission, Allowance, Bucket, Gate, Gates, QuotaNow, admit, assign
+from matrixsched.rules.lanes import ANY_KEY, Lane, escaped, key_limit, lane_of
+from matrixsched.rules.limits import Limit
+from matrixsched.rules.templates import Template
+from matrixsched.store.transition import Conversation, Transition, transaction
+from matrixsched.store.values import GatedClaim
+
+
+class Gating(Protocol):
+    """What workers ask of the gates."""
+
+    def claim_gated(
+        self,
+        shard: int,
+        sync_guid: UUID,
+        *,
+        listed: Sequence[str],
+        filled: Sequence[str],
+        room: int,
+        suspect_room: int,
+        attempt_lease: timedelta,
+        ahead: timedelta,
+        lead: timedelta = timedelta(0),
+    ) -> Transition[GatedClaim]:
+        """Claim what may pass the gates of these lanes now, `room` rows at the most, each with its slot.
+
+        `listed` are lanes that held_lanes named; `filled` those that rows were just put into. Slots are taken up to
+        `ahead` of their time, and none that begins sooner than `lead` from now.
+        """
+        ...
+
+    def relist_lanes(self, *, every: timedelta) -> Transition[bool]:
+        """List every lane that has rows, and no other, if it was not done within `every`; whether it was done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGrant:
+    priority: int
+    inside: bool
+    zones: frozenset[str]
+    granted: int
+    used: int
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuota:
+    """A template, and its grants in the present window if that is planned."""
+
+    template: Template
+    window: tuple[datetime, datetime] | None
+    grants: Sequence[StoredGrant]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGates:
+    now: datetime
+    limits: Sequence[tuple[Limit, bool]]
+    """With whether somebody else takes slots from it now."""
+    quotas: Sequence[StoredQuota]
+
+    def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
+        """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
+        lanes = list(lanes)
+        buckets = {limit.name: Bucket(limit, self.now, busy) for limit, busy in self.limits}
+        if (any_key := buckets.pop(ANY_KEY, None)) is not None:
+            for name in {key_limit(lane.key) for lane in lanes if lane.key is not None} & buckets.keys():
+                buckets[name] = Bucket(buckets[name].limit.under(any_key.limit), self.now, buckets[name].busy)
+        quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
+        quotas |= {quota.template.name: _quota_now(quota, self.now) for quota in self.quotas}
+        return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
+
+
+def _quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
+    template = quota.template
+    allowances = {
+        (grant.priority, grant.inside): Allowance(
+            template.name, grant.priority, grant.inside, grant.granted, grant.used, grant.busy
+        )
+        for grant in quota.grants
+    }
+    return QuotaNow(
+        is_paused=template.is_paused(now),
+        paused_until=template.paused_until,
+        window=quota.window,
+        zones_inside=frozenset[str]().union(*(grant.zones for grant in quota.grants)),
+        allowances=allowances,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LaneNote:
+    """When a lane is worth another look."""
+
+    lane: str
+    priority: int
+    handler: str
+    """As it stands in the lane's name."""
+    ready_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a gated claim leaves behind."""
+
+    next_slots: Mapping[str, int]
+    allowances: Sequence[Allowance]
+    begins_at: datetime | None
+    notes: Sequence[LaneNote]
+    emptied: Sequence[str]
+
+
+class GatedClaims:
+    """The transaction, in terms of what a database can be asked."""
+
+    @abstractmethod
+    def _count_held(self, shard: int, lanes: Sequence[str], count_max: int) -> Conversation[Mapping[str, int]]:
+        """How many rows wait in each of these lanes; those without any are not named."""
+
+    @abstractmethod
+    def _lock_gates(self, limits: Sequence[str], templates: Sequence[str]) -> Conversation[StoredGates]:
+        """Lock what decides; `limits` without those that do not exist."""
+
+    @abstractmethod
+    def _claim_admitted(
+        self, shard: int, sync_guid: UUID, counts: Mapping[str, int], suspect_room: int, attempt_lease: timedelta
+    ) -> Conversation[list[tuple[str, Attempt]]]:
+        """Claim at most so many rows of each lane; what was claimed, with its lane."""
+
+    @abstractmethod
+    def _spend(self, spent: Spent) -> Conversation[None]: ...
+
+    @transaction
+    def claim_gated(
+        self,
+        shard: int,
+        sync_guid: UUID,
+        *,
+        listed: Sequence[str],
+        filled: Sequence[str],
+        room: int,
+        suspect_room: int,
+        attempt_lease: timedelta,
+        ahead: timedelta,
+        lead: timedelta = timedelta(0),
+    ) -> Conversation[GatedClaim]:
+        names = list(dict.fromkeys([*filled, *listed]))
+        found = yield from self._count_held(shard, names, room)
+        if not found:
+            return GatedClaim()
+        lanes = {name: lane_of(name) for name in found}
+        waiting = _as_many_as_matter(found, lanes, room)
+        chosen = [lanes[name] for name in waiting]
+        stored = yield from self._lock_gates(_limits(chosen), _templates(chosen))
+        admission = admit(waiting, lanes, stored.open(chosen, ahead, lead), room)
+        claimed: list[tuple[str, Attempt]] = []
+        if admission.counts:
+            claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
+        gates = stored.open(chosen, ahead, lead)
+        # Lane by lane in the order in which they were admitted in turn: the most important first.
+        claimed = _in_turn(claimed, admission)
+        slots = assign([name for name, _ in claimed], lanes, gates)
+        yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
+        return GatedClaim(
+            now=stored.now,
+            attempts=[replace(attempt, slot=slot) for (_, attempt), slot in zip(claimed, slots, strict=True)],
+            held=admission.held,
+        )
+
+
+def _as_many_as_matter(found: Mapping[str, int], lanes: Mapping[str, Lane], room: int) -> dict[str, int]:
+    """The most important lanes, for twice the room there is: each more would lock gates that others could pass."""
+    chosen: dict[str, int] = {}
+    for name in sorted(found, key=lambda name: lanes[name].priority):
+        chosen[name] = found[name]
+        if sum(chosen.values()) >= 2 * room:
+            break
+    return chosen
+
+
+def _limits(lanes: Iterable[Lane]) -> list[str]:
+    lanes = list(lanes)
+    names = {name for lane in lanes for name in lane.limits}
+    return sorted(names | {ANY_KEY} if any(lane.key is not None for lane in lanes) else names)
+
+
+def _templates(lanes: Iterable[Lane]) -> list[str]:
+    return sorted({lane.template for lane in lanes if lane.template is not None})
+
+
+def _in_turn(claimed: Sequence[tuple[str, Attempt]], admission: Admission) -> list[tuple[str, Attempt]]:
+    """One row of each lane after another, as they were admitted; inside a lane by the time they were due."""
+    rank = {name: number for number, name in enumerate(admission.counts)}
+    ordered = sorted(claimed, key=lambda one: (rank[one[0]], one[1].due_at))
+    turns = [(turn, one) for _, rows in groupby(ordered, key=lambda one: one[0]) for turn, one in enumerate(rows)]
+    return [one for _, one in sorted(turns, key=lambda entry: (entry[1][1].priority, entry[0], rank[entry[1][0]]))]
+
+
+def _spent(
+    gates: Gates,
+    claimed: Sequence[tuple[str, Attempt]],
+    admission: Admission,
+    found: Mapping[str, int],
+    lanes: Mapping[str, Lane],
+    filled: Collection[str],
+) -> Spent:
+    served = {name for name, _ in claimed}
+    used = [bucket for name in served for bucket in gates.buckets(lanes[name])]
+    allowances = {id(left): left for name in served if (left := gates.allowance(lanes[name])) is not None}
+    windows = [quota.window for quota in gates.quotas.values() if quota.window is not None]
+    emptied = [name for name in served if admission.counts[name] >= found[name] and name not in admission.held]
+    # Served: behind the others. Just filled: listed. What was not looked at stays where it is, before them.
+    ready = {name: gates.now for name in found if name in served or name in filled}
+    # What another worker opens at this moment stays as it is; it is listed, or will be by that worker.
+    ready |= {name: held.ready_at for name, held in admission.held.items() if held.gate is not Gate.BUSY}
+    return Spent(
+        next_slots={bucket.limit.name: bucket.next_slot_ns for bucket in used if bucket.is_limiting},
+        allowances=list(allowances.values()),
+        begins_at=windows[0][0] if windows else None,
+        notes=[
+            LaneNote(name, lanes[name].priority, escaped(lanes[name].handler), ready_at)
+            for name, ready_at in sorted(ready.items())
+            if name not in emptied
+        ],
+        emptied=emptied,
+    )

@@ -1,0 +1,65 @@
+-- relist_lanes (postgresql). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
+-- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
+-- say when to look at them, and attempts whose lease ended. Lanes are read by skipping through their index, one probe each.
+with recursive turn as materialized (
+    select c.name
+      from matrixsched.chores c
+     where c.name = 'lanes' and (c.done_at is null or c.done_at <= {now} - cast(:every as interval) or c.done_at > {now})
+       for update skip locked
+),
+lanes (lane) as (
+    select (select p.lane from matrixsched.processing_queue p
+             where p.lane >= 'limit|' and p.lane < 'quota}'
+             order by p.lane limit 1)
+     where exists (select from turn)
+    union all
+    select (select p.lane from matrixsched.processing_queue p
+             where p.lane > c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+             order by p.lane limit 1)
+      from lanes c
+     where c.lane is not null
+),
+unlisted as materialized ( -- when its first row is due: most often it is
+    select c.lane, h.scheduled_at, string_to_array(c.lane, '|') as parts
+      from lanes c
+     cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
+                          where p.lane = c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+                          order by p.scheduled_at limit 1) h
+     where c.lane is not null and not exists (select from matrixsched.held_lanes l where l.lane = c.lane)
+),
+listed as (
+    insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
+    select lane, cast(parts[array_length(parts, 1) - 2] as integer), parts[array_length(parts, 1)],
+           greatest(scheduled_at, {now})
+      from unlisted
+     order by lane
+    on conflict do nothing
+),
+empty as materialized (
+    select h.lane
+      from matrixsched.held_lanes h
+     where exists (select from turn) and h.lane not in (select lane from lanes where lane is not null)
+     order by h.lane
+       for update skip locked
+),
+gone as (
+    delete from matrixsched.held_lanes where lane in (select lane from empty)
+),
+buckets as materialized ( -- without a rate of their own: keys that are full again, slow-downs that are over
+    select l.name
+      from matrixsched.limits l
+     where exists (select from turn) and l.name <> 'key:*' and l.requests is null
+       and (l.slow_until is null or l.slow_until <= {now})
+       and l.next_slot_ns < cast(extract(epoch from {now} - interval '1 hour') * 1000000000 as bigint)
+     order by l.name
+     limit 1000
+       for update skip locked
+),
+forgotten as (
+    delete from matrixsched.limits where name in (select name from buckets)
+),
+done as (
+    update matrixsched.chores c set done_at = {now} from turn t where c.name = t.name
+)
+select (select count(*) from turn) as turns, (select count(*) from unlisted) as listed,
+       (select count(*) from empty) as gone;

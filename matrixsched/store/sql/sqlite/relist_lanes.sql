@@ -1,0 +1,49 @@
+-- relist_lanes (sqlite). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
+-- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
+-- say when to look at them, and attempts whose lease ended. Lanes are read by skipping through their index, one probe each.
+-- Differs from postgresql/relist_lanes.sql: several statements in one transaction.
+
+-- name: turn
+select c.name
+  from matrixsched_chores c
+ where c.name = 'lanes' and (c.done_at is null or c.done_at <= {now} - :every or c.done_at > {now});
+
+-- name: list
+with recursive lanes (lane) as (
+    select (select p.lane from matrixsched_processing_queue p
+             where p.lane >= 'limit|' and p.lane < 'quota}'
+             order by p.lane limit 1)
+    union all
+    select (select p.lane from matrixsched_processing_queue p
+             where p.lane > c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+             order by p.lane limit 1)
+      from lanes c
+     where c.lane is not null
+),
+parted (lane, parts) as ( -- as a JSON array, of which the name is one already but for its signs
+    select lane, '["' || replace(replace(replace(lane, '\', '\\'), '"', '\"'), '|', '","') || '"]'
+      from lanes
+     where lane is not null and lane not in (select lane from matrixsched_held_lanes)
+)
+insert into matrixsched_held_lanes (lane, priority, handler, ready_at)
+select s.lane, s.parts ->> '$[#-3]', s.parts ->> '$[#-1]',
+       max({now}, (select p.scheduled_at from matrixsched_processing_queue p
+                    where p.lane = s.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+                    order by p.scheduled_at limit 1))
+  from parted s
+ where true
+on conflict do nothing;
+
+-- name: unlist
+delete from matrixsched_held_lanes
+ where not exists (select 1 from matrixsched_processing_queue p
+                    where p.lane = matrixsched_held_lanes.lane and p.lane >= 'limit|' and p.lane < 'quota}');
+
+-- name: forget
+delete from matrixsched_limits
+ where name <> 'key:*' and requests is null
+   and (slow_until is null or slow_until <= {now})
+   and next_slot_ns < ({now} - 3600000000) * 1000;
+
+-- name: done
+update matrixsched_chores set done_at = {now} where name = 'lanes';

@@ -1,0 +1,2 @@
+-- remove_limit (sqlite). Promise: the limit is gone, with its slots and what it was told. Returns it if there was one.
+delete from matrixsched_limits where name = :limit_name returning name;

@@ -1,0 +1,6 @@
+-- remove_template (sqlite). Promise: the template is gone; whether one of its actions is live was asked before, in the
+-- same transaction.
+-- Differs from postgresql/remove_template.sql: there is only one writer, so nothing to lock.
+
+-- name: delete
+delete from matrixsched_templates where name = :template returning name;

@@ -1,0 +1,2 @@
+-- template_exists (sqlite). Promise: a row if there is such a template, which then stays to the end of the transaction.
+select name from matrixsched_templates where name = :template;

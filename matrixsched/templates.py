@@ -1,0 +1,199 @@
+"""Templates and their quota, for programs: `app.templates` and `app.quota`. What is changed holds for all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, NoReturn, TypeVar
+
+from matrixsched.clock import Chance
+from matrixsched.errors import BadInput, InvalidTime, UnknownTemplate
+from matrixsched.rules.names import check_name
+from matrixsched.rules.quota import QuotaSettings, Spare, check_weight
+from matrixsched.rules.rates import Rate, check_rate
+from matrixsched.rules.templates import Distribution, SendWindow, Template, TemplateChange
+from matrixsched.rules.times import check_duration, check_time
+from matrixsched.rules.windows import check_window, check_windows
+from matrixsched.rules.zones import check_zone
+from matrixsched.store.store import Store
+
+BATCH = 500
+"""How many actions are cancelled in a transaction: small, so that nobody waits for it."""
+NO_MAX_SPEED = "none"
+COUNT_MAX = 1_000_000
+
+All = list[Template]
+E = TypeVar("E", bound=StrEnum)
+Progress = Callable[[int], object]
+
+
+class Templates:
+    def __init__(self, store: Store, chance: Chance) -> None:
+        self._store = store
+        self._do = store.transitions
+        self._chance = chance
+
+    async def set(
+        self,
+        name: str,
+        *,
+        distribution: Distribution | str | None = None,
+        windows: Iterable[SendWindow | str] | None = None,
+        max_speed: Rate | str | None = None,
+        zone: str | None = None,
+        weight: float | None = None,
+    ) -> Template:
+        """Create a template, or change what is given of one.
+
+        >>> await app.templates.set("promo", windows=["10:00-12:00", "18:00-20:00"], max_speed="100/min")
+
+        `distribution` is uniform (the default), morning, day, evening, or own with `windows` of the recipient's day in
+        which its messages have priority; one whose end lies before its beginning goes over midnight. `zone` (UTC) is
+        that of recipients without one. A `weight` of 2 has twice the share of a template of weight 1. `max_speed` is
+        the limit `template:<name>`; "none" lifts it.
+        """
+        change = check_change(distribution, windows, max_speed, zone, weight)
+        return await self._store.run(self._do.put_template(check_name("template", name), change))
+
+    async def get(self, name: str) -> Template:
+        """The template; UnknownTemplate if there is none."""
+        found = await self._store.run(self._do.find_template(check_name("template", name)))
+        if found is None:
+            await self._missing(name)
+        return found
+
+    async def list(self) -> All:
+        """All templates by name."""
+        return await self._store.run(self._do.templates())
+
+    async def pause(self, name: str, until: datetime | timedelta | None = None) -> Template:
+        """Send nothing more of it, at once; it goes on by itself `until` then, or when it is resumed."""
+        check_name("template", name)
+        if isinstance(until, timedelta):
+            check_duration("until", until, zero=False)
+        elif until is not None:
+            until = check_time("until", until)
+        if not await self._store.run(self._do.pause_template(name, until)):
+            await self.get(name)
+            raise InvalidTime("until", "is not in the future")
+        return await self.get(name)
+
+    async def resume(self, name: str) -> Template:
+        """Let a paused template go on; a share of its own it has from the next window on that is planned."""
+        if not await self._store.run(self._do.resume_template(check_name("template", name))):
+            await self._missing(name)
+        return await self.get(name)
+
+    async def stop(self, name: str, *, progress: Progress | None = None) -> int:
+        """Cancel all messages of a template that wait, due or not, batch after batch; how many.
+
+        Attempts under way come to their end. What a user's transaction holds all the while stays as it is. Messages
+        that are scheduled later are not concerned; pause the template first if none shall go out meanwhile.
+        """
+        await self.get(name)
+        stopped = 0
+
+        def note(count: int) -> None:
+            nonlocal stopped
+            stopped += count
+            if progress is not None and count:
+                progress(stopped)
+
+        while await self._stop_round(name, note):
+            pass
+        return stopped
+
+    async def _stop_round(self, name: str, note: Callable[[int], None]) -> bool:
+        """Once through all of them; whether any was cancelled."""
+        after: tuple[int, str] | None = (-1, "")
+        is_changed = False
+        while after is not None:
+            guids = [self._chance.guid() for _ in range(BATCH)]
+            batch = await self._store.run(self._do.cancel_template_batch(name, guids=guids, after=after))
+            after, is_changed = batch.after, is_changed or batch.cancelled > 0
+            note(batch.cancelled)
+        return is_changed
+
+    async def count(self, name: str, *, count_max: int = COUNT_MAX) -> int:
+        """How many messages of it are not finished; counting stops at `count_max`."""
+        return await self._store.run(self._do.count_template(check_name("template", name), count_max=count_max))
+
+    async def remove(self, name: str) -> None:
+        """Remove a template and its limit; TemplateInUse while it has messages that are not finished."""
+        if not await self._store.run(self._do.remove_template(check_name("template", name))):
+            await self._missing(name)
+
+    async def _missing(self, name: str) -> NoReturn:
+        known = [template.name for template in await self.list()]
+        raise UnknownTemplate(name, get_close_matches(name, known))
+
+
+class Quota:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._do = store.transitions
+
+    async def settings(self) -> QuotaSettings:
+        return await self._store.run(self._do.quota_settings())
+
+    async def set(
+        self,
+        *,
+        interval: timedelta | None = None,
+        inside_share: float | None = None,
+        outside_share: float | None = None,
+        uniform_share: float | None = None,
+        inside_times_outside: float | None = None,
+        spare: Spare | str | None = None,
+        morning: SendWindow | str | None = None,
+        day: SendWindow | str | None = None,
+        evening: SendWindow | str | None = None,
+    ) -> QuotaSettings:
+        """Change what is given; it holds from the next window on.
+
+        `inside_share` and `inside_times_outside` are two ways to say the same: the one that is given last counts.
+        """
+        if inside_share is not None and inside_times_outside is not None:
+            raise BadInput("inside_share and inside_times_outside are both given: choose one")
+        given = {
+            "interval": interval,
+            "inside_share": inside_share,
+            "outside_share": outside_share,
+            "uniform_share": uniform_share,
+            "inside_times_outside": inside_times_outside,
+            "spare": None if spare is None else _word(Spare, "spare", spare),
+            "morning": None if morning is None else check_window(morning),
+            "day": None if day is None else check_window(day),
+            "evening": None if evening is None else check_window(evening),
+        }
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if inside_share is not None:
+            changes["inside_times_outside"] = None
+        return await self._store.run(
+            self._do.set_quota_settings(lambda settings: replace(settings, **changes)),
+        )
+
+
+def check_change(
+    distribution: object, windows: Iterable[object] | None, max_speed: object, zone: object, weight: object
+) -> TemplateChange:
+    """What shall be different about a template, checked."""
+    is_lifted = max_speed == NO_MAX_SPEED
+    return TemplateChange(
+        distribution=None if distribution is None else _word(Distribution, "distribution", distribution),
+        windows=None if windows is None else check_windows(windows),
+        zone=None if zone is None else check_zone(zone),
+        weight=None if weight is None else check_weight(weight),
+        max_speed=None if max_speed is None or is_lifted else check_rate(max_speed),
+        lifts_max_speed=is_lifted,
+    )
+
+
+def _word(kind: type[E], argument: str, given: object) -> E:
+    for word in kind:
+        if word == given:
+            return word
+    raise BadInput(f"{argument} is {given!r:.80}, but must be one of {', '.join(kind)}")
