@@ -49,6 +49,8 @@ ask:1 is cancelled
 """,
 }
 
+THROUGHPUT = "throughput.py"
+
 
 def variables(database_url: str) -> dict[str, str]:
     """Warnings are errors for the examples, too."""
@@ -68,6 +70,14 @@ def run(*command: str, folder: Path, database_url: str) -> str:
 def test_an_example_says_what_it_should(example: str, database_url: str, tmp_path: Path) -> None:
     said = run(sys.executable, str(EXAMPLES / example), folder=tmp_path, database_url=database_url)
     assert said == SAID[example]
+
+
+def test_the_throughput_example_takes_its_time(tmp_path: Path) -> None:
+    said = run(sys.executable, str(EXAMPLES / THROUGHPUT), folder=tmp_path, database_url="none")
+    lines = [re.fullmatch(r"(\d+\.\d) s: (.*)", line) for line in said.splitlines()]
+    assert [line[2] for line in lines if line] == [*(f"page {page}" for page in range(1, 21)), "22 calls"]
+    assert lines[-1] is not None
+    assert float(lines[-1][1]) >= 4.4
 
 
 def test_the_commands_of_the_django_example_work_when_pasted(database_url: str, tmp_path: Path) -> None:
@@ -122,4 +132,4 @@ def test_every_example_is_listed_and_run() -> None:
     listed = re.findall(r"^\| \[(\S+)\]\((\S+)\)", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE)
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix == ".py"}
     assert {name for name, link in listed if name == link} == files | {"django_project"}
-    assert files == SAID.keys()
+    assert files == SAID.keys() | {THROUGHPUT}
