@@ -177,7 +177,10 @@ class GatedClaims:
         slots = assign([name for name, _ in claimed], lanes, gates)
         yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
         return GatedClaim(
-            attempts=[replace(attempt, slot=slot) for (_, attempt), slot in zip(claimed, slots, strict=True)],
+            attempts=[
+                replace(attempt, limit=lanes[name].key, slot=slot)
+                for (name, attempt), slot in zip(claimed, slots, strict=True)
+            ],
             held=admission.held,
         )
 

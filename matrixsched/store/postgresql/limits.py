@@ -37,12 +37,14 @@ class PostgresLimits(PostgresAsking):
     def slow_down(
         self, name: str, until: datetime | timedelta, *, rate: Rate | None, reason: str | None
     ) -> Conversation[Limit | None]:
-        def slowed(limit: Limit, now: datetime) -> Limit:
-            return limit.slowed(until if isinstance(until, datetime) else now + until, rate, reason, now)
-
         (clock,) = yield self._ask("now")
-        if isinstance(until, datetime) and until <= clock["now"]:
+        end = until if isinstance(until, datetime) else clock["now"] + until
+        if end <= clock["now"]:
             return None
+
+        def slowed(limit: Limit, now: datetime) -> Limit:
+            return limit.slowed(end, rate, reason, now)
+
         yield from self._check_template(name)
         # A whole fleet may be told at once: nobody waits for the lock who has nothing to add.
         for row in (yield self._ask("find_limits", names=[name])):
