@@ -14,10 +14,12 @@ from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
 from matrixsched.config import read_database_settings
 from matrixsched.errors import AlreadyOpen, BadInput
 from matrixsched.events import Events
+from matrixsched.foresight import look_ahead
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
 from matrixsched.limits import Limits
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
@@ -379,6 +381,14 @@ class App:
     def quota(self) -> Quota:
         """How it is shared."""
         return Quota(self.store)
+
+    async def foresee(self, hours: int = 24) -> Forecast:
+        """How the messages of templates that wait now will go out, if no others come: a dry run that changes nothing.
+
+        Per template: what goes in the present window, what is held and why, how many are sent in each of the coming
+        hours, when the last one is, and how many will expire before that.
+        """
+        return await look_ahead(self.store, hours)
 
     @property
     def stores(self) -> dict[str, Store]:

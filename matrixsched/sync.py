@@ -20,11 +20,13 @@ from uuid import UUID
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, batches
+from matrixsched.foresight import look_ahead
 from matrixsched.handlers import Handler
 from matrixsched.limits import Limits, SyncLimits
 from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
@@ -275,6 +277,12 @@ class SyncApp:
         portal, _ = self._connected()
         assert self._store is not None
         return portal.call(partial(prune, self._store, keep, progress=progress, dry_run=dry_run))
+
+    def foresee(self, hours: int = 24) -> Forecast:
+        """As App.foresee."""
+        portal, _ = self._connected()
+        assert self._store is not None
+        return portal.call(look_ahead, self._store, hours)
 
     # How they are carried out.
 

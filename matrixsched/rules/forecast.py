@@ -36,7 +36,7 @@ class Lot:
     due_at: datetime
     """By then all of them are."""
     expires_at: datetime | None
-    """Before that none of them does; None: never, as far as is foreseen."""
+    """By then all of them are, if they still wait; None: never, as far as is foreseen."""
     count: int
 
 
@@ -54,7 +54,7 @@ class Outlook:
     held: Mapping[Held, int]
     """How many do not, and why."""
     sent: tuple[int, ...]
-    """In each of the coming hours."""
+    """In each of the coming hours, from the beginning of the present window on."""
     finishes_at: datetime | None
     """When none is left; None: not within the hours foreseen."""
     expires: int
@@ -87,16 +87,17 @@ def foresee(
     hours: int,
 ) -> Forecast:
     """Play `hours` forward from what waits now. `limits` by name: the global one and those of templates."""
-    play = _Play(stock, {template.name: template for template in templates}, settings, limits, now, hours)
     begins, ends = window_at(now, settings.interval, None)
-    # What became due within the window waits for the next one; what waits now was, as far as we know, there before.
+    until = max(begins + hours * _HOUR, ends)
+    play = _Play(stock, {template.name: template for template in templates}, settings, limits, now, begins, hours)
+    # As if the present window were planned at this moment.
     play.reach(now)
     first = play.step(begins, ends)
     play.note_present(first)
-    for later in _steps(ends, now + hours * _HOUR, settings.interval):
+    for later in _steps(ends, until, settings.interval):
         play.reach(later[0])
         play.step(*later)
-    play.reach(max(ends, now + hours * _HOUR))
+    play.reach(until)
     return Forecast(
         at=now,
         hours=hours,
@@ -113,6 +114,7 @@ def _steps(begins: datetime, until: datetime, interval: timedelta) -> Iterator[t
     together = max(1, -(-(until - begins) // (interval * STEPS_MAX)))
     while begins < until:
         _, ends = window_at(begins, interval * together, begins)
+        ends = min(ends, until)
         yield begins, ends
         begins = ends
 
@@ -204,9 +206,10 @@ class _Play:
         settings: QuotaSettings,
         limits: Mapping[str, Limit],
         now: datetime,
+        begins: datetime,
         hours: int,
     ) -> None:
-        self._settings, self._limits, self._now, self._hours = settings, limits, now, hours
+        self._settings, self._limits, self._now, self._begins, self._hours = settings, limits, now, begins, hours
         self._senders: dict[str, _Sender] = {}
         self._daytimes: dict[tuple[tuple[SendWindow, ...], str], _Daytime] = {}
         self._lanes: dict[tuple[str, int], dict[str | None, _Lane]] = {}
@@ -312,8 +315,19 @@ class _Play:
             left -= _take([pile for pile in firsts if pile.turn == turn], left)
         sender = self._senders[grant.template]
         sender.due -= grant.granted
-        sender.sent[max(0, (begins - self._now) // _HOUR)] += grant.granted
+        self._note_sent(sender.sent, grant.granted, begins, ends)
         self._remove(sender, grant.granted, ends)
+
+    def _note_sent(self, sent: list[int], count: int, begins: datetime, ends: datetime) -> None:
+        """Add what is sent evenly over a window to the hours in which it lies."""
+        since, until, noted = begins - self._begins, ends - self._begins, 0
+        hour = since // _HOUR
+        while (hour + 1) * _HOUR < until and hour + 1 < self._hours:
+            hour += 1
+            part = count * (hour * _HOUR - since) // (until - since) - noted
+            sent[hour - 1] += part
+            noted += part
+        sent[hour] += count - noted
 
     def note_present(self, present: Plan) -> None:
         """Keep what is only true of the present window, which was just played."""

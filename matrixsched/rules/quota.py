@@ -281,21 +281,24 @@ class _Shares:
         exact = {template.name: _exact(template.weight) for template in templates}
         # Whole numbers in the same proportion, and what they were multiplied by.
         self._scale = lcm(*(weight.denominator for weight in exact.values()))
-        self.weights = {name: int(weight * self._scale) for name, weight in exact.items()}
+        self.weights = {name: weight.numerator * (self._scale // weight.denominator) for name, weight in exact.items()}
         self._sum = sum(self.weights.values())
         self._inside = settings.inside
         self._outside = _exact(settings.outside_share)
         self._uniform = _exact(settings.uniform_share)
+        self._known: dict[tuple[int, bool], tuple[int, int]] = {}
+        """The counts by weight and kind: most templates weigh the same."""
 
     def of(self, template: Template) -> tuple[int | None, int | None]:
         """The counts for inside and for outside, which are one for a uniform template; None: everything."""
         if self._total is None:
             return None, None
-        weight = self.weights[template.name]
-        if template.distribution is Distribution.UNIFORM:
-            uniform = self._count(self._uniform, weight, self._total)
-            return uniform, uniform
-        return self._count(self._inside, weight, self._total), self._count(self._outside, weight, self._total)
+        weight, is_uniform = self.weights[template.name], template.distribution is Distribution.UNIFORM
+        if (weight, is_uniform) not in self._known:
+            constants = (self._uniform, self._uniform) if is_uniform else (self._inside, self._outside)
+            inside, outside = (self._count(constant, weight, self._total) for constant in constants)
+            self._known[weight, is_uniform] = inside, outside
+        return self._known[weight, is_uniform]
 
     def _count(self, constant: Fraction, weight: int, total: int) -> int:
         by_constant = total * weight * constant.numerator // (constant.denominator * self._scale)
@@ -307,7 +310,7 @@ class _Room:
     """What is left of the window for all, and of each template's maximum."""
 
     def __init__(self, total: int | None, own: Mapping[str, int | None]) -> None:
-        self.total = total
+        self.whole = self.total = total
         self.own = dict(own)
 
     def left(self, template: str) -> int | None:
@@ -344,17 +347,22 @@ class _Served:
 
     def take_share(self, inside: int | None, outside: int | None, room: _Room) -> None:
         """Take what the shares allow, as far as there is room."""
-        before, left = room.total, room.left(self.name)
-        self.inside = _within(self.group.inside, inside, left)
-        if inside is None or self.inside < inside:  # the maximum was not reached, so the rest may come from outside
-            fill = None if outside is None else max(0, outside - self.inside)
-            self.outside = _within(self.group.outside, fill, None if left is None else left - self.inside)
+        self.inside, self.outside = self._by_flow_chart(inside, outside, room.left(self.name))
         taken = self.inside + self.outside
+        own = room.own.get(self.name)
         room.take(self.name, taken)
-        if room.own.get(self.name) == 0:
+        if taken == own:
             self.held = Held.TEMPLATE_MAX
-        elif taken == before:
+        elif room.total == 0 and (taken == room.whole or taken < sum(self._by_flow_chart(inside, outside, own))):
             self.held = Held.TOTAL
+
+    def _by_flow_chart(self, inside: int | None, outside: int | None, left: int | None) -> tuple[int, int]:
+        """How many messages inside and outside go, with these shares and so much room."""
+        taken = _within(self.group.inside, inside, left)
+        if taken == inside or (outside is not None and taken >= outside):
+            return taken, 0
+        fill = None if outside is None else outside - taken
+        return taken, _within(self.group.outside, fill, None if left is None else left - taken)
 
     def grants(self) -> Iterator[Grant]:
         counts = ((True, self.group.inside, self.inside), (False, self.group.outside, self.outside))
@@ -401,12 +409,16 @@ def _pour(takers: list[_Served], shares: _Shares, room: _Room, *, inside: bool) 
 
 def _least(*counts: int | None) -> int | None:
     """The smallest of the counts; None: any number."""
-    return min((count for count in counts if count is not None), default=None)
+    known = [count for count in counts if count is not None]
+    return min(known) if known else None
 
 
 def _within(count: int, *most: int | None) -> int:
     """The count, or the smallest of its limits; None: no limit."""
-    return min((limit for limit in most if limit is not None and limit < count), default=count)
+    for limit in most:
+        if limit is not None and limit < count:
+            count = limit
+    return count
 
 
 @lru_cache(maxsize=1024)

@@ -14,6 +14,8 @@ from matrixsched.rules.action import Action, Attempt, PastAttempt
 from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
+from matrixsched.store.planning import Planning
+from matrixsched.store.stock import Stock
 from matrixsched.store.templates import Templates
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import (
@@ -34,7 +36,8 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Templates, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Templates, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Templates, Stock, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(

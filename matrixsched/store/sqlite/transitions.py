@@ -24,6 +24,7 @@ from matrixsched.rules.action import (
 from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
+from matrixsched.store.sqlite.planning import SqlitePlanning
 from matrixsched.store.sqlite.rows import (
     ACTION,
     AGAIN,
@@ -52,6 +53,7 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
+from matrixsched.store.sqlite.stock import SqliteStock
 from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
@@ -77,7 +79,8 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates, SqliteStock):
     @transition
     def schedule(
         self,
