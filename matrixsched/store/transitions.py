@@ -36,8 +36,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Planning, Templates, Protocol):
-class Transitions(Hygiene, Gating, Limiting, Templates, Stock, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Stock, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(

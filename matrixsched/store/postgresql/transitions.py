@@ -23,7 +23,6 @@ from matrixsched.store.postgresql.hygiene import PostgresHygiene
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.rows import action_of, attempt_of
 from matrixsched.store.postgresql.stock import PostgresStock
-from matrixsched.store.postgresql.templates import PostgresTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     GATED_LANES_MAX,
@@ -49,8 +48,7 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning):
-class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresTemplates, PostgresStock):
+class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, PostgresStock):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)

@@ -54,7 +54,6 @@ from matrixsched.store.sqlite.rows import (
     written_of,
 )
 from matrixsched.store.sqlite.stock import SqliteStock
-from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     GATED_LANES_MAX,
@@ -79,8 +78,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning):
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates, SqliteStock):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteStock):
     @transition
     def schedule(
         self,
