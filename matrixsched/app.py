@@ -118,9 +118,9 @@ class App:
         """Register a function, async or not, as the handler `name`.
 
         It takes (payload), (payload, context), (context) or nothing; the payload's type is read from its annotation. It
-        returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
-        `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the type
-        changes, and let `@handler.upcast(older)` lift what is stored already, back to `oldest_version`.
+        returns None or an outcome (Done, RetryAt, SlowDown, Cancel), or raises: then it is tried again as `retry` says.
+        After `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the
+        type changes, and let `@handler.upcast(older)` lift what is stored already, back to `oldest_version`.
         """
         if not isinstance(name, str):
             raise BadInput('a handler is registered under a name: @app.action("name"), with parentheses')

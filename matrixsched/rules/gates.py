@@ -84,14 +84,11 @@ class Bucket:
         """The slot of a row that starts then: the next one, or a later one where the next would be too late by then."""
         if self._period_ns is None or start_ns - self.next_slot_ns <= SPREAD_NS:
             return self.next_slot_ns
-        # What is slowed down keeps no slots: they would go at once, which is the opposite.
-        pool = 0 if self.limit.is_slowed(self.now) else self.limit.pool
-        return first_slot(self.next_slot_ns, start_ns, self._period_ns, pool)
+        return first_slot(self.next_slot_ns, start_ns, self._period_ns, self.limit.pool_at(self.now))
 
     def take(self, start_ns: int) -> None:
         if self._period_ns is not None:
-            slot_ns = self.slot_for(start_ns)
-            self.next_slot_ns = self.limit.following(slot_ns, self._period_ns, self.now)
+            self.next_slot_ns = self.limit.following(self.slot_for(start_ns), self.now)
 
     def waits_until(self, start_ns: int) -> int | None:
         """When slots of it must no longer pass unused for the sake of a row that starts then; None: none must."""

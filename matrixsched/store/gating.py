@@ -185,7 +185,10 @@ class GatedClaims:
         yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
         return GatedClaim(
             now=stored.now,
-            attempts=[replace(attempt, slot=slot) for (_, attempt), slot in zip(claimed, slots, strict=True)],
+            attempts=[
+                replace(attempt, limit=lanes[name].key, slot=slot)
+                for (name, attempt), slot in zip(claimed, slots, strict=True)
+            ],
             held=admission.held,
         )
 
