@@ -82,7 +82,7 @@ class Templates:
         return await self.get(name)
 
     async def resume(self, name: str) -> Template:
-        """Let a paused template have its share again, from the next window on."""
+        """Let a paused template go on; a share of its own it has from the next window on that is planned."""
         if not await self._store.run(self._do.resume_template(check_name("template", name))):
             await self._missing(name)
         return await self.get(name)

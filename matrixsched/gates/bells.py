@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Hashable
 from typing import Protocol
@@ -39,15 +40,13 @@ class TaskBell:
         return self._loop
 
     def ring(self) -> bool:
-        if self._loop.is_closed():
-            return False
         if _running_loop() is self._loop:
             self._rung.set()
             return True
         try:
             # Not through anyio, which would wait for the other loop to answer.
             self._loop.call_soon_threadsafe(self._rung.set)
-        except RuntimeError:  # closed meanwhile
+        except RuntimeError:  # the loop is closed
             return False
         return True
 
@@ -57,7 +56,10 @@ class TaskBell:
 
     async def heard(self, seconds: float, clock: Clock) -> None:
         """Wait for it, at most that long."""
-        await clock.wait(self._rung, seconds)
+        if seconds == math.inf:
+            await self._rung.wait()  # for most, and at a fraction of the price
+        else:
+            await clock.wait(self._rung, seconds)
 
 
 class ThreadBell:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from weakref import WeakSet
 
-from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint
 
 from matrixsched.clock import Clock, SystemClock
 from matrixsched.gates.bells import Bell, TaskBell, ThreadBell
@@ -99,12 +99,12 @@ class Throughput:
     async def wait(self, priority: int = 0) -> None:
         """Wait for your turn. If you are cancelled, the next one has it."""
         self._check(priority)
-        await checkpoint_if_cancelled()
         bell = TaskBell()
         turn = self._ask(priority, bell)
         try:
             if turn.granted is not None:
                 await checkpoint()
+                return
             while (rest_s := self._rest_s(turn)) is not None:
                 await bell.heard(rest_s, self._clock)
         except BaseException:
@@ -155,7 +155,7 @@ class Throughput:
                 granted=self._granted,
                 cancelled=self._cancelled,
                 waiting=tuple(len(queue) for queue in self._queues),
-                available=0 if any(self._queues) else self._bucket.at_hand(now_ns),
+                available=self._bucket.at_hand(now_ns),
                 longest_wait=timedelta(microseconds=self._longest_wait_ns // 1000),
             )
 
@@ -220,8 +220,7 @@ class Throughput:
         self._longest_wait_ns = max(self._longest_wait_ns, now_ns - turn.asked_ns)
 
     def _take_at_once(self, now_ns: int) -> tuple[Bucket, int] | None:
-        if any(self._queues):
-            return None
+        # If somebody waits still, nothing is left of what was there.
         slot = self._bucket.take(now_ns)
         if slot is None:
             return None

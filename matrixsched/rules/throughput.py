@@ -77,6 +77,8 @@ class Bucket:
         return Bucket(rate, self._pool, -(-last // self._parts))
 
     def _forget_void(self, now_ns: int, late_ns: int) -> None:
+        if not self._returned:
+            return
         oldest = first_slot(0, *self._spacing(now_ns), late_ns * self._parts)
         del self._returned[: bisect_left(self._returned, oldest)]
 

@@ -1,6 +1,6 @@
 """The part of the protocol about templates and their quota. One implementation for each database, the same promises.
 
-A template is locked before its grants and its limit, so that nobody waits for somebody who waits for him.
+A template is locked before its limit, so that nobody waits for somebody who waits for him.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Templates(Protocol):
         ...
 
     def resume_template(self, name: str) -> Transition[bool]:
-        """Let it have its share again from the next window on; False if there is no such template."""
+        """Let it go on, with what it has left in the present window, if any; False if there is no such template."""
         ...
 
     def remove_template(self, name: str) -> Transition[bool]:

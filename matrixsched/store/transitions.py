@@ -14,6 +14,7 @@ from matrixsched.rules.action import Action, Attempt, PastAttempt
 from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
+from matrixsched.store.planning import Planning
 from matrixsched.store.stock import Stock
 from matrixsched.store.templates import Templates
 from matrixsched.store.transition import Transition
@@ -35,7 +36,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Templates, Stock, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Stock, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(
@@ -116,7 +117,7 @@ class Transitions(Hygiene, Gating, Limiting, Templates, Stock, Protocol):
         """Lock the free shard with work that was served longest ago.
 
         Work are incoming rows, due rows that pass no gate or are in one of the special `lanes`, and rows of these
-        handlers before a gate that may be open; slots are taken `ahead` of their time.
+        handlers before a gate that may be open; one does `ahead` of its next slot.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -394,7 +394,14 @@ def test_turns_of_a_pool_that_were_not_used_are_there_for_others():
         workers = Workers(Throughput(1, 1, pool=5, clock=clock), clock)
         await clock.sleep(5)
         tasks = [clock.loop.create_task(workers.work(number)) for number in range(5)]
-        clock.loop.call_soon(lambda: [tasks[number].cancel() for number in (1, 3)])  # they are granted, and not told
+
+        async def leave() -> None:
+            assert workers.throughput.statistics().granted == 5
+            assert not workers.seen, "granted, but they do not know yet"
+            tasks[1].cancel()
+            tasks[3].cancel()
+
+        clock.loop.create_task(leave())
         await settled()
         available = workers.throughput.statistics().available
         for number in range(5, 8):
@@ -424,6 +431,26 @@ def test_a_turn_that_is_given_back_too_late_is_void():
     assert run(main) == [(0, 250), (1, 350), (2, 450), (3, 550)]
 
 
+def test_a_turn_that_is_given_back_after_the_rate_changed_is_void():
+    async def main(clock: LoopClock) -> list[tuple[object, float]]:
+        workers = Workers(Throughput(1000, 1000, 2, clock=clock), clock)
+
+        async def leaves_late() -> None:
+            await clock.sleep(0.5)
+            await workers.work("leaver")
+
+        async with anyio.create_task_group() as group:
+            leaver = clock.loop.create_task(leaves_late())
+            group.start_soon(workers.work, "next", 1)
+            await clock.sleep(1)
+            assert workers.throughput.statistics().granted == 1
+            workers.throughput.change(1, 3)
+            leaver.cancel()
+        return workers.seen_ms
+
+    assert run(main) == [("next", 4000)]
+
+
 def test_whoever_is_cancelled_already_takes_no_turn():
     async def main(clock: LoopClock) -> int:
         throughput = Throughput(1, 1, pool=3, clock=clock)
@@ -437,12 +464,23 @@ def test_whoever_is_cancelled_already_takes_no_turn():
 
 
 def test_a_task_that_is_thrown_away_unfinished_waits_no_longer():
+    """At any moment, also while somebody is being served: that is when the garbage collector may come by."""
+
+    class Collected(LoopClock):
+        garbage: list[Coroutine[object, None, None]] = []
+
+        def monotonic(self) -> float:
+            while self.garbage:
+                self.garbage.pop().close()
+            return super().monotonic()
+
     async def main(clock: LoopClock) -> tuple[int, ...]:
+        clock = Collected(clock.loop)
         throughput = Throughput(1, 1, clock=clock)
         waiting = throughput.wait()
         waiting.send(None)
         assert throughput.statistics().waiting == (1,)
-        waiting.close()
+        clock.garbage.append(waiting)
         return throughput.statistics().waiting
 
     assert run(main) == (0,)

@@ -225,31 +225,6 @@ async def test_a_pause_that_ends_before_it_begins_is_refused(app: App, clock: Ma
     assert await app.templates.get("promo") == Template(name="promo")
 
 
-async def test_a_pause_takes_back_what_is_left_in_the_present_window(app: App, scene: Scene):
-    await app.templates.set("promo")
-    for begins_at, template in (
-        (scene.now - MINUTE, "promo"),
-        (scene.now, "promo"),
-        (scene.now, "other"),
-    ):
-        await scene.sql(
-            "insert into matrixsched.quota_windows (begins_at, ends_at, planned_at, planned_by, templates) "
-            "values (:begins, :ends, :begins, 'me', 2) on conflict do nothing",
-            begins=begins_at,
-            ends=begins_at + MINUTE,
-        )
-        await scene.sql(
-            "insert into matrixsched.quota_grants "
-            "(begins_at, template, priority, inside, zones, waiting, granted, used) "
-            "values (:begins, :template, 0, true, '[]', 9, 9, 4)",
-            begins=begins_at,
-            template=template,
-        )
-    await app.templates.pause("promo")
-    grants = {(row["begins_at"], row["template"]): row["granted"] for row in await scene.table("quota_grants")}
-    assert grants == {(scene.now - MINUTE, "promo"): 9, (scene.now, "promo"): 4, (scene.now, "other"): 9}
-
-
 # Stopping a campaign.
 
 

@@ -33,8 +33,10 @@ LEASE = timedelta(seconds=10)
 """Of shards and of attempts."""
 
 TABLES = ("scheduled_actions", "incoming_queue", "processing_queue", "requests", "attempt_history")
-GATES = ("limits", "templates", "held_lanes")
+GATES = ("limits", "templates", "held_lanes", "quota_windows", "quota_grants")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOLDERS = ("last_locked_by", "planned_by")
+"""Workers in words."""
 _LIVE_ROWS = """
 select a.action_id, a.action_guid,
        (select count(*) from matrixsched.incoming_queue i
@@ -237,6 +239,7 @@ class Scene:
             epoch=_EPOCH,
         )
         await self.sql("update matrixsched.installation set oldest_library = 1")
+        await self.sql("update matrixsched.quota_settings set settings = '{}'")
         await self.sql("update matrixsched.chores set held_by = null, position = '{}', done_at = null")
 
     async def check_one_live_row(self) -> None:
@@ -280,8 +283,8 @@ def _for_sqlite(value: object) -> object:
 def _read(name: str, value: Any) -> Any:
     if isinstance(value, int) and name.endswith("_at"):
         return _EPOCH + timedelta(microseconds=value)
-    if isinstance(value, str) and (name.endswith("_guid") or name.endswith("_by")) and name != "last_locked_by":
+    if isinstance(value, str) and (name.endswith("_guid") or name.endswith("_by")) and name not in _HOLDERS:
         return UUID(value)
-    if name == "locked":
+    if name in ("locked", "inside"):
         return bool(value)
     return value

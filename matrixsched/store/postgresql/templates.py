@@ -59,12 +59,10 @@ class PostgresTemplates(PostgresLimits):
         elif change.lifts_max_speed:
             yield self._ask("remove_limit", limit_name=limit)
 
-    @transaction
+    @transition
     def pause_template(self, name: str, until: datetime | timedelta | None) -> Conversation[bool]:
         at, delay = (until, None) if isinstance(until, datetime) else (None, until)
-        rows = yield self._ask("pause_template.pause", template=name, until=at, delay=delay)
-        if rows:
-            yield self._ask("pause_template.withdraw", template=name)
+        rows = yield self._ask("pause_template", template=name, until=at, delay=delay)
         return bool(rows)
 
     @transaction

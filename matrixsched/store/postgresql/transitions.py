@@ -20,9 +20,9 @@ from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import encode_terms
 from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.rows import action_of, attempt_of
 from matrixsched.store.postgresql.stock import PostgresStock
-from matrixsched.store.postgresql.templates import PostgresTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     GATED_LANES_MAX,
@@ -48,7 +48,7 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresTemplates, PostgresStock):
+class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, PostgresStock):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)
@@ -202,7 +202,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresTemplates, Po
             lease=lease,
             lanes=lanes,
             gated_handlers=[escaped(name) for name in gated_handlers],
-            ahead=ahead / 2,
+            ahead=ahead,
             lanes_max=GATED_LANES_MAX,
         )
         if row["shard_id"] is None:

@@ -11,7 +11,7 @@ from matrixsched.store.sqlite.rows import in_microseconds
 from matrixsched.store.statements import load
 from matrixsched.store.transition import Ask
 
-_JUDGING = ("claim.judge", "move.judge", "record.judge", "relist_lanes.turn")
+_JUDGING = ("claim.judge", "move.judge", "record.judge", "relist_lanes.turn", "plan_window.due")
 
 
 class SqliteAsking:

@@ -65,9 +65,7 @@ class SqliteTemplates(SqliteLimits):
     def pause_template(self, name: str, until: datetime | timedelta | None) -> Conversation[bool]:
         now = self._now()
         end = in_microseconds(until) if isinstance(until, datetime) else None if until is None else now + span(until)
-        rows = yield self._ask("pause_template.pause", template=name, until=end, now=now)
-        if rows:
-            yield self._ask("pause_template.withdraw", template=name)
+        rows = yield self._ask("pause_template", template=name, until=end, now=now)
         return bool(rows)
 
     @transition

@@ -24,6 +24,7 @@ from matrixsched.rules.action import (
 from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
+from matrixsched.store.sqlite.planning import SqlitePlanning
 from matrixsched.store.sqlite.rows import (
     ACTION,
     AGAIN,
@@ -53,7 +54,6 @@ from matrixsched.store.sqlite.rows import (
     written_of,
 )
 from matrixsched.store.sqlite.stock import SqliteStock
-from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
     GATED_LANES_MAX,
@@ -78,7 +78,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates, SqliteStock):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteStock):
     @transition
     def schedule(
         self,
@@ -225,7 +225,7 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqliteTemplates, SqliteStoc
         ahead: timedelta = timedelta(0),
     ) -> Conversation[Acquired]:
         now = self._now()
-        gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead / 2)}
+        gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
         chosen = yield self._ask(
             "acquire_shard.choose",
             lease=span(lease),

@@ -1,0 +1,156 @@
+"""Planning a window of the quota, for both databases: once for the whole fleet, by whoever finds it unplanned.
+
+1. one planner at a time; a window that covers this moment is never planned again
+2. the lanes of templates in which something is due, found by skipping through their index
+3. how many rows wait of each kind, counted no further than could be granted
+4. what each may send: a pure function (rules/quota.py)
+5. the window, its grants, and which lanes are worth a look now; all in one transaction
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from matrixsched.rules.lanes import GLOBAL, template_limit
+from matrixsched.rules.limits import Limit
+from matrixsched.rules.quota import Plan, QuotaSettings, most, window_at
+from matrixsched.rules.selection import Kind, Selection
+from matrixsched.rules.templates import Template
+from matrixsched.store.transition import Conversation, Transition, transaction
+from matrixsched.store.values import Planned
+
+KEEP = timedelta(days=2)
+"""How long windows and grants are kept once they are over."""
+FORGET_MAX = 1000
+"""How many old grants are deleted with each window: more than one is made of."""
+
+
+class Planning(Protocol):
+    def plan_window(self, planned_by: str) -> Transition[Planned]:
+        """Plan the present window of the quota, if messages of templates are due and nobody has planned it yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsNow:
+    """The windows around this moment."""
+
+    now: datetime
+    previous_ends_at: datetime | None
+    """Of the last one that began, which may be the present one."""
+    next_begins_at: datetime | None
+    """Of one that was planned ahead of this moment: the clock was set back since."""
+    settings: QuotaSettings
+
+    @property
+    def is_planned(self) -> bool:
+        return self.previous_ends_at is not None and self.previous_ends_at > self.now
+
+    def window(self) -> tuple[datetime, datetime]:
+        begins, ends = window_at(self.now, self.settings.interval, self.previous_ends_at)
+        return begins, ends if self.next_begins_at is None else min(ends, self.next_begins_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWindow:
+    """What is written of a plan."""
+
+    begins_at: datetime
+    ends_at: datetime
+    planned_at: datetime
+    planned_by: str
+    plan: Plan
+    zones_inside: Mapping[str, Sequence[str]]
+    """By template."""
+    ready_at: Mapping[str, datetime]
+    """When each lane is worth a look, by name."""
+
+
+class WindowPlanning:
+    """The transaction, in terms of what a database can be asked."""
+
+    @abstractmethod
+    def _take_turn(self) -> Conversation[bool]:
+        """Whether we are the one who plans, until the transaction ends."""
+
+    @abstractmethod
+    def _windows_now(self) -> Conversation[WindowsNow]: ...
+
+    @abstractmethod
+    def _due_lanes(self) -> Conversation[list[str]]:
+        """The lanes of templates in which rows are due."""
+
+    @abstractmethod
+    def _count_due(self, lanes: Sequence[Sequence[str]], most: Sequence[int | None]) -> Conversation[list[int]]:
+        """How many rows of each set of lanes are due and not expired; counting stops at what is given for it."""
+
+    @abstractmethod
+    def _write_window(self, window: PlannedWindow) -> Conversation[None]: ...
+
+    @abstractmethod
+    def templates(self) -> Transition[list[Template]]: ...
+
+    @abstractmethod
+    def find_limits(self, names: Sequence[str]) -> Transition[list[Limit]]: ...
+
+    @transaction
+    def plan_window(self, planned_by: str) -> Conversation[Planned]:
+        if not (yield from self._take_turn()):
+            return Planned.BUSY
+        windows = yield from self._windows_now()
+        if windows.is_planned:
+            return Planned.BEFORE
+        lanes = yield from self._due_lanes()
+        selection = yield from self._selection(lanes, windows)
+        plan = selection.plan()
+        if not plan.templates:
+            return Planned.BEFORE
+        begins_at, ends_at = windows.window()
+        granted = {Kind(grant.template, grant.priority, grant.inside) for grant in plan.grants if grant.granted}
+        served = {lane for kind in granted for lane in selection.messages[kind].lanes}
+        yield from self._write_window(
+            PlannedWindow(
+                begins_at=begins_at,
+                ends_at=ends_at,
+                planned_at=windows.now,
+                planned_by=planned_by,
+                plan=plan,
+                zones_inside={name: sorted(zones) for name, zones in selection.zones_inside.items()},
+                ready_at={lane: windows.now if lane in served else ends_at for lane in sorted(lanes)},
+            )
+        )
+        return Planned.NOW
+
+    def _selection(self, lanes: Sequence[str], windows: WindowsNow) -> Conversation[Selection]:
+        """What waits, counted as far as it matters."""
+        templates = {template.name: template for template in (yield from self.templates().begin())}
+        names = [GLOBAL, *map(template_limit, templates)]
+        begins, ends = windows.window()
+        room = {
+            limit.name: most(limit.rate, begins, ends, slow_until=limit.slow_until, slow_rate=limit.slow_rate)
+            for limit in (yield from self.find_limits(names).begin())
+        }
+        selection = Selection(
+            templates=templates,
+            settings=windows.settings,
+            max_to_send=room.get(GLOBAL),
+            template_max={name: room.get(template_limit(name)) for name in templates},
+            now=windows.now,
+        )
+        selection.add(lanes)
+        while asked := selection.uncounted():
+            counts = yield from self._count_due(
+                [selection.messages[kind].lanes for kind in asked], list(asked.values())
+            )
+            selection.note(dict(zip(asked, counts, strict=True)), asked)
+        return selection
+
+
+def lane_parts(lane: str) -> tuple[int, str]:
+    """The priority and the handler in the name of a lane, as it stands there."""
+    *_, priority, _, handler = lane.split("|")
+    return int(priority), handler

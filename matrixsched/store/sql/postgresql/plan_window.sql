@@ -1,0 +1,122 @@
+-- plan_window (postgresql). Promise: a window of the quota is planned once for the whole fleet. One planner at a time;
+-- nobody waits for it, and one that is frozen loses its turn, and all it wrote, after two seconds.
+
+-- name: turn
+with patience as materialized (
+    select set_config('idle_in_transaction_session_timeout', '2000ms', true)
+)
+select c.name
+  from matrixsched.chores c
+ where c.name = 'plan' and (select count(*) from patience) > 0
+   for update skip locked;
+
+-- name: state
+select {now} as now, s.settings,
+       (select w.ends_at from matrixsched.quota_windows w
+         where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_ends_at,
+       (select w.begins_at from matrixsched.quota_windows w
+         where w.begins_at > {now} order by w.begins_at limit 1) as next_begins_at
+  from matrixsched.quota_settings s;
+
+-- name: due
+with recursive lanes (lane, scheduled_at) as ( -- the head of each lane, one probe of the index for each
+    (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+      where p.lane >= 'quota|' and p.lane >= 'limit|' and p.lane < 'quota}'
+      order by p.lane, p.scheduled_at limit 1)
+    union all
+    select n.lane, n.scheduled_at
+      from lanes c
+     cross join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+                          where p.lane > c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+                          order by p.lane, p.scheduled_at limit 1) n
+)
+select lane from lanes where scheduled_at <= {now};
+
+-- name: count
+with kinds as materialized (
+    select l.number, array_agg(l.lane) as lanes
+      from unnest(cast(:lanes as text[]), cast(:numbers as integer[])) as l (lane, number)
+     group by l.number
+)
+select k.number, c.waiting
+  from kinds k
+ cross join lateral (select (cast(:most as bigint[]))[k.number] as most) m
+ cross join lateral (
+       select count(*) as waiting
+         from (select
+                 from unnest(k.lanes) as l (lane)
+                cross join lateral (select from matrixsched.processing_queue p
+                                     where p.lane = l.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+                                       and p.scheduled_at <= {now}
+                                       and (p.expires_at is null or p.expires_at > {now})
+                                     limit m.most) w
+                limit m.most) counted) c;
+
+-- name: write
+with planned as (
+    insert into matrixsched.quota_windows (begins_at, ends_at, planned_at, planned_by, max_to_send, templates)
+    values (cast(:begins_at as timestamptz), cast(:ends_at as timestamptz), {now}, cast(:planned_by as text),
+            cast(:max_to_send as bigint), cast(:count as integer))
+),
+shares as (
+    insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted)
+    select cast(:begins_at as timestamptz), g.*
+      from unnest(cast(:templates as text[]), cast(:priorities as integer[]), cast(:insides as boolean[]),
+                  cast(:zones as text[]), cast(:waiting as bigint[]), cast(:granted as bigint[])) as g
+),
+served as materialized (
+    select t.name
+      from matrixsched.templates t
+     where t.name = any (cast(:served as text[]))
+     order by t.name
+       for no key update skip locked
+)
+update matrixsched.templates t set last_served_at = {now} from served s where t.name = s.name;
+
+-- name: lanes
+with given as materialized (
+    select *
+      from unnest(cast(:lanes as text[]), cast(:lane_priorities as integer[]), cast(:handlers as text[]),
+                  cast(:ready_at as timestamptz[])) as g (lane, priority, handler, ready_at)
+),
+missing as (
+    insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
+    select g.lane, g.priority, g.handler, g.ready_at
+      from given g
+     where not exists (select from matrixsched.held_lanes h where h.lane = g.lane)
+     order by g.lane
+    on conflict do nothing
+),
+listed as materialized (
+    select h.lane, g.ready_at
+      from given g
+      join matrixsched.held_lanes h on h.lane = g.lane
+     where h.ready_at <> g.ready_at
+     order by h.lane
+       for update of h skip locked
+)
+update matrixsched.held_lanes h set ready_at = l.ready_at from listed l where h.lane = l.lane;
+
+-- name: forget
+with grants as materialized (
+    select g.begins_at, g.template, g.priority, g.inside
+      from matrixsched.quota_grants g
+     where g.begins_at < {now} - cast(:keep as interval)
+     order by g.begins_at
+     limit cast(:forget_max as integer)
+       for update skip locked
+),
+windows as materialized (
+    select w.begins_at
+      from matrixsched.quota_windows w
+     where w.begins_at < {now} - cast(:keep as interval)
+     order by w.begins_at
+     limit cast(:forget_max as integer)
+       for update skip locked
+),
+gone as (
+    delete from matrixsched.quota_grants q
+     using grants g
+     where q.begins_at = g.begins_at and q.template = g.template and q.priority = g.priority and q.inside = g.inside
+)
+delete from matrixsched.quota_windows q using windows w where q.begins_at = w.begins_at;
