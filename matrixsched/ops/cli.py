@@ -19,7 +19,7 @@ from matrixsched.errors import (
     SchemaMismatch,
     SchemaMissing,
 )
-from matrixsched.ops.commands import acting, installing, limiting, pruning, scheduling, sharding, working
+from matrixsched.ops.commands import acting, explaining, installing, limiting, pruning, scheduling, sharding, working
 from matrixsched.ops.exits import FAILED, WRONG_USE
 from matrixsched.ops.remedies import spoken
 from matrixsched.ops.render import OUTPUT_LOST, forget_output, prepare_streams, say
@@ -34,7 +34,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (installing, working, scheduling, acting, sharding, limiting, pruning):
+for part in (installing, working, scheduling, acting, explaining, sharding, limiting, pruning):
     part.register(cli)
 
 

@@ -83,11 +83,11 @@ class StoredGates:
             for name in {key_limit(lane.key) for lane in lanes if lane.key is not None} & buckets.keys():
                 buckets[name] = Bucket(buckets[name].limit.under(any_key.limit), self.now, buckets[name].busy)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
-        quotas |= {quota.template.name: _quota_now(quota, self.now) for quota in self.quotas}
+        quotas |= {quota.template.name: quota_now(quota, self.now) for quota in self.quotas}
         return Gates(now=self.now, ahead=ahead, limits=buckets, quotas=quotas)
 
 
-def _quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
+def quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
     template = quota.template
     allowances = {
         (grant.priority, grant.inside): Allowance(
