@@ -19,6 +19,7 @@ from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middlewar
 from matrixsched.limits import Limits
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
@@ -348,6 +349,10 @@ class App:
     async def next_runs(self, id: str, count: int = 5, *, connection: AsyncCaller | None = None) -> Runs:
         """When a live action runs next, then at which ticks by its rule, without jitter; what is finished has none."""
         return await self.scheduler.read(self.scheduler.foreseeing(id, count), connection)
+
+    async def explain(self, id: str) -> Explanation:
+        """Why an action has not run yet, or what became of it: the reasons, the deciding one first."""
+        return await self.scheduler.read(self.scheduler.explaining(id), None)
 
     # Operators.
 

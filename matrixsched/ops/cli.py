@@ -21,6 +21,7 @@ from matrixsched.errors import (
 )
 from matrixsched.ops.commands import (
     acting,
+    explaining,
     installing,
     limiting,
     planning,
@@ -44,7 +45,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (installing, working, scheduling, acting, planning, templating, limiting, sharding, pruning):
+for part in (installing, working, scheduling, acting, explaining, planning, templating, limiting, sharding, pruning):
     part.register(cli)
 
 

@@ -180,11 +180,11 @@ def _shown(value: object) -> str:
         case int():
             return f"{value:,}"
         case list():
-            return ", ".join(map(_visible, map(str, value))) or "-"
-    return _visible(str(value))
+            return ", ".join(map(visible, map(str, value))) or "-"
+    return visible(str(value))
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """The text without what would command the terminal or begin a new line: errors are written by others."""
     return "".join(
         char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNSEEN else char for char in text

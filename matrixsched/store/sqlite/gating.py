@@ -95,11 +95,10 @@ class SqliteGating(SqliteAsking, GatedClaims):
         quotas: Sequence[Row] = ()
         if templates:
             quotas = yield self._ask("lock_grants", templates=as_json(templates), now=now)
-        by_template = groupby(quotas, key=lambda row: str(row["template"]))
         return StoredGates(
             now=moment_of(now),
             limits=[(limit_of(row), False) for row in rows],
-            quotas=[_quota_of(list(found)) for _, found in by_template],
+            quotas=quotas_of(quotas),
         )
 
     def _claim_admitted(
@@ -150,6 +149,11 @@ class SqliteGating(SqliteAsking, GatedClaims):
 
 def gated_lanes_of(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row["gated_lane"] for row in rows if row["verdict"] == "gated"))
+
+
+def quotas_of(rows: Sequence[Row]) -> list[StoredQuota]:
+    by_template = groupby(rows, key=lambda row: str(row["template"]))
+    return [_quota_of(list(found)) for _, found in by_template]
 
 
 def _quota_of(rows: Sequence[Row]) -> StoredQuota:
