@@ -41,6 +41,11 @@ user 1 left, nothing more is asked
 welcome:1 is done
 ask:1 is cancelled
 """,
+    "campaign.py": """\
+sent: 50 news, 50 offers, 0 later
+told to slow down: 1 time
+50 of the paused one are cancelled
+""",
     "fastapi_app.py": """\
 201 {'id': 1}
 {'item': 'tea', 'confirmed': True}
