@@ -82,6 +82,8 @@ class App:
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
         self.limits = Limits(lambda: self.store, wrote=self._wake)
+        self.templates = Templates(lambda: self.store, chance=lambda: self.chance, wrote=self._wake)
+        self.quota = Quota(lambda: self.store)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
         self._openings = 0
@@ -374,18 +376,6 @@ class App:
         nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
         """
         return await prune(self.store, keep, progress=progress, dry_run=dry_run)
-
-    # Gates.
-
-    @property
-    def templates(self) -> Templates:
-        """The campaigns whose messages share what may be sent."""
-        return Templates(self.store, self.chance)
-
-    @property
-    def quota(self) -> Quota:
-        """How it is shared."""
-        return Quota(self.store)
 
     async def foresee(self, hours: int = 24) -> Forecast:
         """How the messages of templates that wait now will go out, if no others come: a dry run that changes nothing.
