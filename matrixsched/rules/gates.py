@@ -131,6 +131,8 @@ class Gates:
     now: datetime
     ahead: timedelta
     """How far ahead of their time slots are taken."""
+    lead: timedelta = timedelta(0)
+    """How long it takes until the worker hears of its claim, as far as it knows: no slot begins sooner."""
     limits: Mapping[str, Bucket]
     quotas: Mapping[str, QuotaNow]
 
@@ -212,10 +214,12 @@ def _hindrance(lane: Lane, gates: Gates) -> Held | None:
     closed = [until for bucket in buckets if (until := bucket.closed_until) is not None]
     if closed:
         return Held(Gate.SLOWED, max(closed))
-    start, limiting = _start(buckets, gates.now)
-    if start > in_nanoseconds(gates.now + gates.ahead) or _strays(limiting, start):
+    start, limiting = _start(buckets, gates)
+    if start > in_nanoseconds(gates.now + gates.lead + gates.ahead) or _strays(limiting, start):
         # Half of what is taken ahead is used up by then: so that several slots are taken together.
-        return Held(Gate.LIMIT, max(gates.now, instant(start) - gates.ahead / 2))
+        return Held(Gate.LIMIT, max(gates.now, instant(start) - gates.lead - gates.ahead / 2))
+    if lane.template is not None and (window := gates.quotas[lane.template].window) and instant(start) >= window[1]:
+        return Held(Gate.QUOTA, window[1])  # it would start in the next one
     return None
 
 
@@ -236,10 +240,10 @@ def _quota_hindrance(lane: Lane, gates: Gates) -> Held | None:
     return None
 
 
-def _start(buckets: Sequence[Bucket], now: datetime) -> tuple[int, list[Bucket]]:
+def _start(buckets: Sequence[Bucket], gates: Gates) -> tuple[int, list[Bucket]]:
     """When a row under these limits would start, and those of them that have a say in it."""
     limiting = [bucket for bucket in buckets if bucket.is_limiting]
-    return max([in_nanoseconds(now), *(bucket.next_slot_ns for bucket in limiting)]), limiting
+    return max([in_nanoseconds(gates.now + gates.lead), *(bucket.next_slot_ns for bucket in limiting)]), limiting
 
 
 def _strays(limiting: Sequence[Bucket], start_ns: int) -> bool:
@@ -256,7 +260,7 @@ def _take(lane: Lane, gates: Gates) -> Slot | None:
     allowance = gates.allowance(lane)
     if allowance is not None:
         allowance.used += 1
-    start_ns, limiting = _start(gates.buckets(lane), gates.now)
+    start_ns, limiting = _start(gates.buckets(lane), gates)
     if not limiting:
         return None if allowance is None else Slot(gates.now, instant(start_ns + QUOTA_GRACE_NS))
     earliest_ns = min(max(bucket.slot_for(start_ns), start_ns - SPREAD_NS) for bucket in limiting)

@@ -37,10 +37,12 @@ class Gating(Protocol):
         suspect_room: int,
         attempt_lease: timedelta,
         ahead: timedelta,
+        lead: timedelta = timedelta(0),
     ) -> Transition[GatedClaim]:
         """Claim what may pass the gates of these lanes now, `room` rows at the most, each with its slot.
 
-        `listed` are lanes that held_lanes named; `filled` those that rows were just put into.
+        `listed` are lanes that held_lanes named; `filled` those that rows were just put into. Slots are taken up to
+        `ahead` of their time, and none that begins sooner than `lead` from now.
         """
         ...
 
@@ -75,7 +77,7 @@ class StoredGates:
     """With whether somebody else takes slots from it now."""
     quotas: Sequence[StoredQuota]
 
-    def open(self, lanes: Iterable[Lane], ahead: timedelta) -> Gates:
+    def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
         """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
         lanes = list(lanes)
         buckets = {limit.name: Bucket(limit, self.now, busy) for limit, busy in self.limits}
@@ -84,7 +86,7 @@ class StoredGates:
                 buckets[name] = Bucket(buckets[name].limit.under(any_key.limit), self.now, buckets[name].busy)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
         quotas |= {quota.template.name: _quota_now(quota, self.now) for quota in self.quotas}
-        return Gates(now=self.now, ahead=ahead, limits=buckets, quotas=quotas)
+        return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
 
 
 def _quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
@@ -158,6 +160,7 @@ class GatedClaims:
         suspect_room: int,
         attempt_lease: timedelta,
         ahead: timedelta,
+        lead: timedelta = timedelta(0),
     ) -> Conversation[GatedClaim]:
         names = list(dict.fromkeys([*filled, *listed]))
         found = yield from self._count_held(shard, names, room)
@@ -167,16 +170,17 @@ class GatedClaims:
         waiting = _as_many_as_matter(found, lanes, room)
         chosen = [lanes[name] for name in waiting]
         stored = yield from self._lock_gates(_limits(chosen), _templates(chosen))
-        admission = admit(waiting, lanes, stored.open(chosen, ahead), room)
+        admission = admit(waiting, lanes, stored.open(chosen, ahead, lead), room)
         claimed: list[tuple[str, Attempt]] = []
         if admission.counts:
             claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
-        gates = stored.open(chosen, ahead)
+        gates = stored.open(chosen, ahead, lead)
         # Lane by lane in the order in which they were admitted in turn: the most important first.
         claimed = _in_turn(claimed, admission)
         slots = assign([name for name, _ in claimed], lanes, gates)
         yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
         return GatedClaim(
+            now=stored.now,
             attempts=[
                 replace(attempt, limit=lanes[name].key, slot=slot)
                 for (name, attempt), slot in zip(claimed, slots, strict=True)

@@ -117,7 +117,7 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Stock, Templates, Protoco
         """Lock the free shard with work that was served longest ago.
 
         Work are incoming rows, due rows that pass no gate or are in one of the special `lanes`, and rows of these
-        handlers before a gate that may be open; slots are taken `ahead` of their time.
+        handlers before a gate that may be open; one does `ahead` of its next slot.
         """
         ...
 

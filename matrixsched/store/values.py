@@ -133,6 +133,8 @@ class Planned(StrEnum):
 class GatedClaim:
     """Attempts that passed their gates and are now ours."""
 
+    now: datetime | None = None
+    """When that was decided; None when nothing waited."""
     attempts: Sequence[Attempt] = ()
     held: Mapping[str, Held] = field(default_factory=dict)
     """Lanes that had more rows, and what holds these back."""

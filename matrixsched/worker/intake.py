@@ -25,6 +25,7 @@ WAKE_JITTER_S = 0.001
 """Workers that wait for the same instant do not all ask at the same microsecond."""
 CONTENDED_REST_S = 0.01
 """At most so long is rested while another worker passes the gates that this one looked at."""
+LEAD_MAX_S = 0.05
 RELIST_EVERY = timedelta(seconds=1)
 """How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed."""
 
@@ -55,6 +56,7 @@ class Intake:
         self._chance = chance
         self._events = events
         self._fruitless = 0
+        self._gated_claim_s = 0.0
         self._gates_hold = True
         """Whether rows may wait before gates; nothing is known before the first look."""
         self.looked_at: float | None = None
@@ -88,9 +90,10 @@ class Intake:
                     lease=self._policy.shard_lease,
                     lanes=self._special_lanes(),
                     gated_handlers=self._handlers.names,
-                    ahead=self._policy.slots_ahead,
+                    ahead=self.lead + self._policy.slots_ahead / 2,
                 )
             )
+        self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
         self._gates_hold = acquired.holds
         if acquired.shard is None:
             self._fruitless = 0
@@ -109,6 +112,15 @@ class Intake:
         # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
         self._fruitless += 1
         return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
+
+    @property
+    def lead(self) -> timedelta:
+        """How long the answer to a gated claim takes: a slot that begins sooner would be void when it is known."""
+        return timedelta(seconds=min(self._gated_claim_s, LEAD_MAX_S))
+
+    def learn_lead(self, took_s: float) -> None:
+        """Up at once, down slowly: what took long may do so again."""
+        self._gated_claim_s = max(took_s, self._gated_claim_s * 0.9)
 
     def _special_lanes(self) -> list[str]:
         """Lanes beside the ungated one that this worker may read now."""
@@ -212,6 +224,7 @@ class _Sync:
                         suspect_room=self._runner.suspect_room,
                         attempt_lease=self._policy.attempt_lease,
                         ahead=self._policy.slots_ahead,
+                        lead=self._intake.lead,
                     )
                 )
             except OutcomeUnknown:
@@ -219,6 +232,10 @@ class _Sync:
                 await self._store.run(self._do.give_back(await self._found(asked_at, [*filled, *self._listed])))
                 raise
         self._filled.clear()
+        answered_at = self._clock.monotonic()
+        if passed.now is not None:
+            self._runner.database_time.learn(asked_at, answered_at, passed.now)
+            self._intake.learn_lead(answered_at - self._runner.database_time.perhaps_reached(passed.now))
         self._hand_over(passed.attempts, asked_at)
         return passed
 

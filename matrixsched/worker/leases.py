@@ -15,6 +15,7 @@ from matrixsched.events import ClaimsLost, Events
 from matrixsched.rules.action import Attempt, Claim
 from matrixsched.store.store import Store
 from matrixsched.store.values import Extension, Holding
+from matrixsched.worker.database_time import DatabaseTime
 from matrixsched.worker.policy import WorkerPolicy
 
 
@@ -44,6 +45,7 @@ class Leases:
         self._events = events
         self._lock = threading.Lock()
         self._held: dict[UUID, Held] = {}
+        self.database_time = DatabaseTime()
         self._trust_s = (policy.attempt_lease - policy.lease_margin).total_seconds()
 
     def __len__(self) -> int:
@@ -56,9 +58,8 @@ class Leases:
     def take(self, attempt: Attempt, asked_at: float) -> Held:
         held = Held(attempt, asked_at, asked_at + self._trust_s)
         if attempt.slot is not None:
-            # The database said its time at some moment between our question and now.
-            held.starts_at = self._clock.monotonic() + (attempt.slot.starts_at - attempt.claimed_at).total_seconds()
-            held.void_at = asked_at + (attempt.slot.void_at - attempt.claimed_at).total_seconds()
+            held.starts_at = self.database_time.surely_reached(attempt.slot.starts_at)
+            held.void_at = self.database_time.perhaps_reached(attempt.slot.void_at)
         with self._lock:
             earlier = self._held.get(attempt.claim.guid)
             if earlier is not None:

@@ -42,7 +42,7 @@ class WorkerPolicy:
     """How long the last writes may take; a database that is away must not hang the exit."""
     leaked_max: float = 0.5
     """The share of slots that may leak before the worker gives up."""
-    slots_ahead: timedelta = timedelta(milliseconds=50)
+    slots_ahead: timedelta = timedelta(milliseconds=100)
     """How far ahead of their time the slots of a limit are taken: more together cost less, and a crash loses more."""
     history_max: int = 50
     """How many attempts that went wrong are remembered of an action."""

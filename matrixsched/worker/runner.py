@@ -38,6 +38,7 @@ from matrixsched.rules.outcome import (
 from matrixsched.rules.retry import Retry, is_suspect
 from matrixsched.store.store import Store
 from matrixsched.store.values import Ended
+from matrixsched.worker.database_time import DatabaseTime
 from matrixsched.worker.leases import Held, Leases
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
@@ -111,6 +112,10 @@ class Runner:
             ended_per_s=self._pace_per_s,
             most=self._policy.batch_max * 2,
         )
+
+    @property
+    def database_time(self) -> DatabaseTime:
+        return self._leases.database_time
 
     @property
     def suspect_room(self) -> int:

@@ -202,7 +202,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
             lease=lease,
             lanes=lanes,
             gated_handlers=[escaped(name) for name in gated_handlers],
-            ahead=ahead / 2,
+            ahead=ahead,
             lanes_max=GATED_LANES_MAX,
         )
         if row["shard_id"] is None:

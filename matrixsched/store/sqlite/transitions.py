@@ -225,7 +225,7 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteStock
         ahead: timedelta = timedelta(0),
     ) -> Conversation[Acquired]:
         now = self._now()
-        gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead / 2)}
+        gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
         chosen = yield self._ask(
             "acquire_shard.choose",
             lease=span(lease),
