@@ -9,8 +9,8 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from matrixsched import App, call
-from matrixsched.events import AttemptEnded, ShardSynced
+from matrixsched import App, State, call
+from matrixsched.events import AttemptEnded, ShardSynced, StepFailed
 from matrixsched.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -82,3 +82,28 @@ async def test_a_limit_that_is_lowered_holds_what_comes_after_it(app: App):
     await app.schedule_many(call("send") for _ in range(HELD))
     assert await Worker(app).run_due() <= 1  # in the slot that nobody had wanted
     assert len(ran) <= HELD + 1
+
+
+async def test_many_change_limits_while_workers_pass_them(app: App):
+    """Neither waits for the other for long, and none of them fails."""
+    failed: list[StepFailed] = []
+    app.events.subscribe(StepFailed, failed.append)
+    await app.limits.set("key:*", "100000/s")
+
+    async def change(number: int) -> None:
+        for turn in range(10):
+            await app.limits.set("global", f"{1000 + number}/s", pool=turn)
+            await app.limits.set("key:*", f"{100_000 + turn}/s")
+            await app.limits.slow_down(f"key:{number}", timedelta(milliseconds=1), reason="HTTP 429")
+            await app.limits.resume(f"key:{number}")
+        await app.limits.remove("global")
+
+    async with everything_held(app), anyio.create_task_group() as changing:
+        await app.schedule_many(call("send", limit=f"{number % 4}") for number in range(100))
+        for number in range(4):
+            changing.start_soon(change, number)
+    for limit in await app.limits.list(keys=True):
+        await app.limits.remove(limit.name)
+    await Worker(app).run_due()
+    assert await app.list(state=State.LIVE) == []
+    assert failed == []
