@@ -16,6 +16,7 @@ from matrixsched.worker import Worker
 app = App(os.environ.get("MATRIXSCHED_DATABASE", "sqlite:///campaign.db"))
 sent: Counter[str] = Counter()
 refused: list[str] = []
+all_sent = anyio.Event()
 
 
 class Mail(BaseModel):
@@ -29,6 +30,8 @@ async def send(mail: Mail) -> SlowDown | None:
         refused.append(mail.template)
         return SlowDown(timedelta(seconds=1), limit="global", reason="429")
     sent[mail.template] += 1
+    if sent.total() == 100:
+        all_sent.set()
     return None
 
 
@@ -47,9 +50,7 @@ async def main() -> None:
             for number in range(50)
         )
         async with Worker(app):
-            with anyio.fail_after(30):
-                while sent.total() < 100:
-                    await anyio.sleep(0.05)
+            await all_sent.wait()
         print(f"sent: {sent['news']} news, {sent['offers']} offers, {sent['later']} later")
         print(f"told to slow down: {len(refused)} time")
         print(f"{await app.templates.stop('later')} of the paused one are cancelled")

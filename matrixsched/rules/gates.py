@@ -61,6 +61,8 @@ class Bucket:
     now: datetime
     busy: bool = False
     """Somebody else takes slots from it at this moment."""
+    lead: timedelta = timedelta(0)
+    """No slot is taken that begins sooner."""
     next_slot_ns: int = field(init=False)
     closed_until: datetime | None = field(init=False, default=None)
     _period_ns: int | None = field(init=False, default=None)
@@ -74,7 +76,7 @@ class Bucket:
                 now_ns, self._period_ns = in_nanoseconds(self.now), rate.period_ns
                 if self.next_slot_ns > now_ns + AHEAD_MAX_NS + rate.period_ns:
                     self.next_slot_ns = now_ns + rate.period_ns
-                self.next_slot_ns = self.slot_for(now_ns)
+                self.next_slot_ns = self.slot_for(in_nanoseconds(self.now + self.lead))
 
     @property
     def is_limiting(self) -> bool:
@@ -238,7 +240,7 @@ def _hindrance(lane: Lane, gates: Gates) -> Held | None:
         # Half of what is taken ahead is used up by then: so that several slots are taken together.
         return Held(Gate.LIMIT, instant(start_ns) - gates.lead - gates.ahead / 2)
     if (waits_until := _strays_until(limiting, start_ns)) is not None:
-        return Held(Gate.LIMIT, instant(waits_until))
+        return Held(Gate.LIMIT, instant(waits_until) - gates.lead)
     if lane.template is not None and (window := gates.quotas[lane.template].window) and instant(start_ns) >= window[1]:
         return Held(Gate.QUOTA, window[1])  # it would start in the next one
     return None

@@ -83,12 +83,12 @@ class StoredGates:
     def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
         """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
         lanes = list(lanes)
-        buckets = {limit.name: Bucket(limit, self.now, busy) for limit, busy in self.limits}
+        buckets = {limit.name: Bucket(limit, self.now, busy, lead) for limit, busy in self.limits}
         if (any_key := buckets.pop(ANY_KEY, None)) is not None:
             for name in {key_limit(lane.key) for lane in lanes if lane.key is not None}:
                 # Without a bucket: somebody else is making it at this moment.
                 own = buckets.get(name) or Bucket(Limit(name=name, updated_at=self.now), self.now, busy=True)
-                buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy)
+                buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy, lead)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
         quotas |= {quota.template.name: quota_now(quota, self.now) for quota in self.quotas}
         return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
