@@ -9,6 +9,7 @@ with chosen as materialized (
                         where p.shard_id = s.shard_id and p.action_id = s.action_id
                           and p.claimed_by is not null and p.scheduled_at > {now}
                        offset 0) -- asked for each, not of all rows that are claimed
+       /* pause point: stop_lock */
      order by s.shard_id, s.action_id
      limit cardinality(cast(:guids as uuid[]))
        for no key update skip locked
