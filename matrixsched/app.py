@@ -19,6 +19,7 @@ from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middlewar
 from matrixsched.limits import Limits
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
@@ -120,9 +121,9 @@ class App:
         """Register a function, async or not, as the handler `name`.
 
         It takes (payload), (payload, context), (context) or nothing; the payload's type is read from its annotation. It
-        returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
-        `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the type
-        changes, and let `@handler.upcast(older)` lift what is stored already, back to `oldest_version`.
+        returns None or an outcome (Done, RetryAt, SlowDown, Cancel), or raises: then it is tried again as `retry` says.
+        After `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the
+        type changes, and let `@handler.upcast(older)` lift what is stored already, back to `oldest_version`.
         """
         if not isinstance(name, str):
             raise BadInput('a handler is registered under a name: @app.action("name"), with parentheses')
@@ -350,6 +351,10 @@ class App:
     async def next_runs(self, id: str, count: int = 5, *, connection: AsyncCaller | None = None) -> Runs:
         """When a live action runs next, then at which ticks by its rule, without jitter; what is finished has none."""
         return await self.scheduler.read(self.scheduler.foreseeing(id, count), connection)
+
+    async def explain(self, id: str) -> Explanation:
+        """Why an action has not run yet, or what became of it: the reasons, the deciding one first."""
+        return await self.scheduler.read(self.scheduler.explaining(id), None)
 
     # Operators.
 

@@ -26,6 +26,7 @@ from matrixsched.limits import Limits, SyncLimits
 from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
@@ -272,6 +273,10 @@ class SyncApp:
     def next_runs(self, id: str, count: int = 5, *, connection: SyncCaller | None = None) -> Runs:
         """As App.next_runs."""
         return self._read(connection, lambda scheduler: scheduler.foreseeing(id, count))
+
+    def explain(self, id: str) -> Explanation:
+        """As App.explain."""
+        return self._read(None, lambda scheduler: scheduler.explaining(id))
 
     def prune(
         self, keep: Keep = None, *, progress: Progress | None = None, dry_run: bool = False

@@ -26,7 +26,7 @@ CHANGES |= {"limits set", "limits remove", "limits resume"}
 WITHOUT_SETTINGS = {"demo"}
 ARGUMENTS = {f"actions {verb}": ["1"] for verb in ("show", "cancel", "run-now", "redrive")}
 """What a command that needs some is given."""
-ARGUMENTS |= {"schedule": ["1"], "shards release": ["1"]}
+ARGUMENTS |= {"schedule": ["1"], "explain": ["1"], "shards release": ["1"]}
 ARGUMENTS |= {f"limits {verb}": ["global"] for verb in ("show", "remove", "resume")}
 ARGUMENTS |= {"limits set": ["global", "1/s"], "limits slow-down": ["global", "--for", "1s"]}
 
@@ -50,7 +50,7 @@ def test_all_commands_are_there() -> None:
     actions = {f"actions {verb}" for verb in ("list", "show", "cancel", "run-now", "redrive", "next")}
     shards = {"shards list", "shards release"}
     limits = {f"limits {verb}" for verb in ("list", "show", "set", "remove", "slow-down", "resume")}
-    single = {"init", "upgrade", "worker", "demo", "schedule", "check", "prune", "settings"}
+    single = {"init", "upgrade", "worker", "demo", "schedule", "explain", "check", "prune", "settings"}
     assert set(ALL) == single | actions | shards | limits
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.rules.templates import Template
-from matrixsched.store.gating import GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
+from matrixsched.store.gating import LOOK_AGAIN_MAX, GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
 from matrixsched.store.postgresql.asking import PostgresAsking
 from matrixsched.store.postgresql.limits import limit_of
 from matrixsched.store.postgresql.rows import attempt_of
@@ -27,10 +27,7 @@ class PostgresGating(PostgresAsking, GatedClaims):
         rows = yield self._ask("lock_limits", names=limits)
         locked = [(limit_of(row), row["busy"]) for row in rows if row["name"] is not None]
         quotas = (yield self._ask("lock_grants", templates=templates)) if templates else ()
-        by_template = groupby(sorted(quotas, key=_template), key=_template)
-        return StoredGates(
-            now=rows[0]["now"], limits=locked, quotas=[_quota_of(list(found)) for _, found in by_template]
-        )
+        return StoredGates(now=rows[0]["now"], limits=locked, quotas=quotas_of(quotas))
 
     def _claim_admitted(
         self, shard: int, sync_guid: UUID, counts: Mapping[str, int], suspect_room: int, attempt_lease: timedelta
@@ -68,8 +65,13 @@ class PostgresGating(PostgresAsking, GatedClaims):
 
     @transition
     def relist_lanes(self, *, every: timedelta) -> Conversation[bool]:
-        (row,) = yield self._ask("relist_lanes", every=every)
+        (row,) = yield self._ask("relist_lanes", every=every, look_again_max=LOOK_AGAIN_MAX)
         return bool(row["turns"])
+
+
+def quotas_of(rows: Sequence[Row]) -> list[StoredQuota]:
+    by_template = groupby(sorted(rows, key=_template), key=_template)
+    return [_quota_of(list(found)) for _, found in by_template]
 
 
 def _template(row: Row) -> str:
