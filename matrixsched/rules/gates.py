@@ -7,6 +7,7 @@ latest of them. Decided over one batch, inside the transaction that claims it:
     1. `admit`: how many rows each lane may have claimed, lanes of one importance in turn
     2. the store claims them: perhaps fewer, because some are dead or somebody else's
     3. `assign`: the slots of those that were claimed; what is left in the buckets and of the quota
+    4. `hindrances`: what the lanes that have more rows wait for now
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Bucket:
             case Rate() as rate:
                 now_ns, self._period_ns = in_nanoseconds(self.now), rate.period_ns
                 if self.next_slot_ns > now_ns + AHEAD_MAX_NS + rate.period_ns:
-                    self.next_slot_ns = now_ns + rate.period_ns
+                    self.next_slot_ns = now_ns
                 self.next_slot_ns = self.slot_for(in_nanoseconds(self.now + self.lead))
 
     @property
@@ -210,6 +211,12 @@ class Admission:
 def assign(claimed: Sequence[str], lanes: Mapping[str, Lane], gates: Gates) -> list[Slot | None]:
     """The slots of rows that were claimed, given by their lanes; None for a row that is under no gate any more."""
     return [_take(lanes[name], gates) for name in claimed]
+
+
+def hindrances(names: Iterable[str], lanes: Mapping[str, Lane], gates: Gates) -> dict[str, Held]:
+    """What keeps the next row of each of these lanes from going now; those that nothing does are not named."""
+    found = {name: _hindrance(lanes[name], gates) for name in names}
+    return {name: held for name, held in found.items() if held is not None}
 
 
 def _by_importance(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates) -> Iterable[list[str]]:
