@@ -81,7 +81,7 @@ class App:
         self._make_scheduler: Callable[..., Scheduler] = Scheduler
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
-        self.limits = Limits(lambda: self.store, wrote=self._wake)
+        self.limits = Limits(lambda: self.store, wrote=self._wake, events=self.events)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
         self._openings = 0
@@ -380,7 +380,7 @@ class App:
     @property
     def templates(self) -> Templates:
         """The campaigns whose messages share what may be sent."""
-        return Templates(self.store, self.chance)
+        return Templates(self.store, self.chance, self.events)
 
     @property
     def quota(self) -> Quota:

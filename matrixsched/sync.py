@@ -296,7 +296,7 @@ class SyncApp:
             assert self._store is not None
             return self._store
 
-        return self._await(lambda _: work(Limits(connected, wrote=lambda: None)))
+        return self._await(lambda _: work(Limits(connected, wrote=lambda: None, events=self._app.events)))
 
     def _change(
         self, connection: SyncCaller | None, operation: Callable[[Scheduler], Operation[Scheduled]]
