@@ -30,7 +30,7 @@ Page = list[Limit]
 
 
 class Limits:
-    def __init__(self, store: Callable[[], Store], *, wrote: Callable[[], None], events: Events) -> None:
+    def __init__(self, store: Callable[[], Store], *, wrote: Callable[[], None], events: Callable[[], Events]) -> None:
         """`wrote` is called after a change that may have opened something, so that a worker here looks at once."""
         self._store = store
         self._wrote = wrote
@@ -100,7 +100,7 @@ class Limits:
         if slowed is None:
             raise InvalidTime("until", "has passed already")
         assert slowed.slow_until is not None
-        self._events.emit(SlowDownTold(slowed.name, slowed.slow_until, slowed.slow_rate))
+        self._events().emit(SlowDownTold(slowed.name, slowed.slow_until, slowed.slow_rate))
         return slowed
 
     async def resume(self, name: str) -> bool:

@@ -162,7 +162,7 @@ def _plain_value(value: object) -> object:
             return value.total_seconds()
         case datetime():
             return value.isoformat()
-        case None | bool() | int() | float() | str() | list():
+        case None | bool() | int() | float() | str() | list() | dict():
             return value
     return str(value)
 

@@ -11,6 +11,7 @@ latest of them. Decided over one batch, inside the transaction that claims it:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ from matrixsched.rules.throughput import LATE_NS, first_slot
 SPREAD_NS = LATE_NS // 2
 """How late a slot may be when it is taken, and how far apart the slots of one row may lie; it is void when it is used
 later than LATE_NS, and the rest of that is for the way from the database to the handler."""
+AHEAD_MAX_NS = 60_000_000_000
+"""No slot is taken further ahead than that, and a period. What lies later is from a clock that was set back since."""
 QUOTA_GRACE_NS = 1_000_000_000
 """How long after its claim a row that is under a quota alone may start."""
 LOOK_AGAIN = timedelta(minutes=1)
@@ -58,6 +61,8 @@ class Bucket:
     now: datetime
     busy: bool = False
     """Somebody else takes slots from it at this moment."""
+    lead: timedelta = timedelta(0)
+    """No slot is taken that begins sooner."""
     next_slot_ns: int = field(init=False)
     closed_until: datetime | None = field(init=False, default=None)
     _period_ns: int | None = field(init=False, default=None)
@@ -68,8 +73,10 @@ class Bucket:
             case Closed(until):
                 self.closed_until = until
             case Rate() as rate:
-                self._period_ns = rate.period_ns
-                self.next_slot_ns = self.slot_for(in_nanoseconds(self.now))
+                now_ns, self._period_ns = in_nanoseconds(self.now), rate.period_ns
+                if self.next_slot_ns > now_ns + AHEAD_MAX_NS + rate.period_ns:
+                    self.next_slot_ns = now_ns + rate.period_ns
+                self.next_slot_ns = self.slot_for(in_nanoseconds(self.now + self.lead))
 
     @property
     def is_limiting(self) -> bool:
@@ -79,13 +86,18 @@ class Bucket:
         """The slot of a row that starts then: the next one, or a later one where the next would be too late by then."""
         if self._period_ns is None or start_ns - self.next_slot_ns <= SPREAD_NS:
             return self.next_slot_ns
-        # What is slowed down keeps no slots: they would go at once, which is the opposite.
-        pool = 0 if self.limit.is_slowed(self.now) else self.limit.pool
-        return first_slot(self.next_slot_ns, start_ns, self._period_ns, pool)
+        return first_slot(self.next_slot_ns, start_ns, self._period_ns, self.limit.pool_at(self.now))
 
     def take(self, start_ns: int) -> None:
         if self._period_ns is not None:
-            self.next_slot_ns = self.slot_for(start_ns) + self._period_ns
+            self.next_slot_ns = self.limit.following(self.slot_for(start_ns), self.now)
+
+    def waits_until(self, start_ns: int) -> int | None:
+        """When slots of it must no longer pass unused for the sake of a row that starts then; None: none must."""
+        if self.slot_for(start_ns) - self.next_slot_ns <= SPREAD_NS:
+            return None
+        # By then the next one is void, if nobody else takes it, and those that follow are near enough.
+        return max(start_ns - SPREAD_NS, self.next_slot_ns + SPREAD_NS + 1000)
 
 
 @dataclass(slots=True)
@@ -158,7 +170,8 @@ class Held:
 
 def admit(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates, room: int) -> Admission:
     """How many of the rows that wait in each lane may go now. Takes slots and quota from `gates` as if all did."""
-    taken = dict.fromkeys(waiting, 0)
+    turns: list[str] = []
+    left = dict(waiting)
     held: dict[str, Held] = {}
     for lanes_alike in _by_importance(waiting, lanes, gates):
         open_lanes = lanes_alike
@@ -172,20 +185,26 @@ def admit(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates, r
                     held[name] = found
                     continue
                 _take(lanes[name], gates)
-                taken[name] += 1
+                turns.append(name)
+                left[name] -= 1
                 room -= 1
-                if taken[name] < waiting[name]:
+                if left[name]:
                     going_on.append(name)
             open_lanes = going_on
-    return Admission({name: count for name, count in taken.items() if count}, held)
+    return Admission(turns, held)
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    counts: Mapping[str, int]
-    """How many rows may be claimed from each lane."""
+    turns: Sequence[str]
+    """Whose turn it is, one row after another: lanes by name."""
     held: Mapping[str, Held]
     """Lanes with more rows than that, and why."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many rows may be claimed from each lane."""
+        return Counter(self.turns)
 
 
 def assign(claimed: Sequence[str], lanes: Mapping[str, Lane], gates: Gates) -> list[Slot | None]:
@@ -216,11 +235,13 @@ def hindrance(lane: Lane, gates: Gates) -> Held | None:
     closed = [until for bucket in buckets if (until := bucket.closed_until) is not None]
     if closed:
         return Held(Gate.SLOWED, max(closed))
-    start, limiting = _start(buckets, gates)
-    if start > in_nanoseconds(gates.now + gates.lead + gates.ahead) or _strays(limiting, start):
+    start_ns, limiting = _start(buckets, gates)
+    if start_ns > in_nanoseconds(gates.now + gates.lead + gates.ahead):
         # Half of what is taken ahead is used up by then: so that several slots are taken together.
-        return Held(Gate.LIMIT, max(gates.now, instant(start) - gates.lead - gates.ahead / 2))
-    if lane.template is not None and (window := gates.quotas[lane.template].window) and instant(start) >= window[1]:
+        return Held(Gate.LIMIT, instant(start_ns) - gates.lead - gates.ahead / 2)
+    if (waits_until := _strays_until(limiting, start_ns)) is not None:
+        return Held(Gate.LIMIT, instant(waits_until) - gates.lead)
+    if lane.template is not None and (window := gates.quotas[lane.template].window) and instant(start_ns) >= window[1]:
         return Held(Gate.QUOTA, window[1])  # it would start in the next one
     return None
 
@@ -248,14 +269,14 @@ def _start(buckets: Sequence[Bucket], gates: Gates) -> tuple[int, list[Bucket]]:
     return max([in_nanoseconds(gates.now + gates.lead), *(bucket.next_slot_ns for bucket in limiting)]), limiting
 
 
-def _strays(limiting: Sequence[Bucket], start_ns: int) -> bool:
-    """Whether a wide limit would have to let slots pass unused because of a narrow one.
+def _strays_until(limiting: Sequence[Bucket], start_ns: int) -> int | None:
+    """Until when a wide limit would have to let many slots pass unused because of a narrow one; None: it would not.
 
     The other way round it does not matter: nobody else misses the slots of a narrow limit.
     """
     latest = [number for number, bucket in enumerate(limiting) if bucket.next_slot_ns == start_ns]
     wider = limiting[: latest[0]] if latest else ()
-    return any(bucket.slot_for(start_ns) > bucket.next_slot_ns for bucket in wider)
+    return max((until for bucket in wider if (until := bucket.waits_until(start_ns)) is not None), default=None)
 
 
 def _take(lane: Lane, gates: Gates) -> Slot | None:

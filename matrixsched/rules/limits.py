@@ -14,6 +14,7 @@ from matrixsched.errors import InvalidId, InvalidLimit
 from matrixsched.rules.lanes import ANY_KEY, GLOBAL, handler_limit, key_limit, template_limit
 from matrixsched.rules.names import check_name
 from matrixsched.rules.rates import Rate
+from matrixsched.rules.throughput import slots_at_hand
 from matrixsched.rules.times import check_duration, check_integer, check_time
 
 POOL_MAX = 1_000_000_000
@@ -69,27 +70,21 @@ class Limit:
             case Closed():
                 return 0
             case rate:
-                first = self._first_slot_ns(rate, now)
-                return max(0, (in_nanoseconds(now) - first) // rate.period_ns + 1)
+                return slots_at_hand(self.next_slot_ns, in_nanoseconds(now), rate.period_ns, self.pool_at(now))
 
-    def after(self, count: int, now: datetime) -> int:
-        """The next slot once `count` are taken.
+    def pool_at(self, now: datetime) -> int:
+        """What is slowed down keeps no slots: they would go at once, which is the opposite."""
+        return 0 if self.is_slowed(now) else self.pool
 
-        Of those taken at a slow rate none reaches further than a period past the end of the slow-down.
-        """
+    def following(self, slot_ns: int, now: datetime) -> int:
+        """The slot that follows one that is taken now; past the end of a slow-down it is by the limit's own rate."""
         rate = self.effective(now)
         if not isinstance(rate, Rate):
-            return self.next_slot_ns
-        first = self._first_slot_ns(rate, now)
-        following = first + count * rate.period_ns
+            return slot_ns
+        next_ns = slot_ns + rate.period_ns
         if self.slow_until is None or now >= self.slow_until:
-            return following
-        return min(following, max(first, in_nanoseconds(self.slow_until)) + _period_ns(self.rate))
-
-    def _first_slot_ns(self, rate: Rate, now: datetime) -> int:
-        # What is slowed down keeps no slots: they would go at once, which is the opposite.
-        kept = 0 if self.is_slowed(now) else max(0, self.pool - 1)
-        return max(self.next_slot_ns, in_nanoseconds(now) - kept * rate.period_ns)
+            return next_ns
+        return min(next_ns, max(slot_ns, in_nanoseconds(self.slow_until)) + _period_ns(self.rate))
 
     # Changes. Whoever makes them holds the row.
 
@@ -123,7 +118,8 @@ class Limit:
         return self._slow(max(until, self.slow_until), stronger, why, now)
 
     def _slow(self, until: datetime, rate: Rate | None, reason: str | None, now: datetime) -> Limit:
-        first_ns = in_nanoseconds(until) if rate is None else in_nanoseconds(now) + rate.period_ns
+        until_ns = in_nanoseconds(until)
+        first_ns = until_ns if rate is None else min(until_ns, in_nanoseconds(now) + rate.period_ns)
         return replace(
             self,
             next_slot_ns=max(self.next_slot_ns, first_ns),

@@ -7,10 +7,10 @@ the two databases do differently is asked of the class that this is a part of.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import Protocol
 from uuid import UUID
 
@@ -21,6 +21,9 @@ from matrixsched.rules.limits import Limit
 from matrixsched.rules.templates import Template
 from matrixsched.store.transition import Conversation, Transition, transaction
 from matrixsched.store.values import GatedClaim
+
+LOOK_AGAIN_MAX = timedelta(minutes=10)
+"""Each lane is looked at this often at least; so a clock that was set back is a passing trouble."""
 
 
 class Gating(Protocol):
@@ -80,10 +83,12 @@ class StoredGates:
     def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
         """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
         lanes = list(lanes)
-        buckets = {limit.name: Bucket(limit, self.now, busy) for limit, busy in self.limits}
+        buckets = {limit.name: Bucket(limit, self.now, busy, lead) for limit, busy in self.limits}
         if (any_key := buckets.pop(ANY_KEY, None)) is not None:
-            for name in {key_limit(lane.key) for lane in lanes if lane.key is not None} & buckets.keys():
-                buckets[name] = Bucket(buckets[name].limit.under(any_key.limit), self.now, buckets[name].busy)
+            for name in {key_limit(lane.key) for lane in lanes if lane.key is not None}:
+                # Without a bucket: somebody else is making it at this moment.
+                own = buckets.get(name) or Bucket(Limit(name=name, updated_at=self.now), self.now, busy=True)
+                buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy, lead)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
         quotas |= {quota.template.name: quota_now(quota, self.now) for quota in self.quotas}
         return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
@@ -175,13 +180,15 @@ class GatedClaims:
         if admission.counts:
             claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
         gates = stored.open(chosen, ahead, lead)
-        # Lane by lane in the order in which they were admitted in turn: the most important first.
         claimed = _in_turn(claimed, admission)
         slots = assign([name for name, _ in claimed], lanes, gates)
         yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
         return GatedClaim(
             now=stored.now,
-            attempts=[replace(attempt, slot=slot) for (_, attempt), slot in zip(claimed, slots, strict=True)],
+            attempts=[
+                replace(attempt, limit=lanes[name].key, slot=slot)
+                for (name, attempt), slot in zip(claimed, slots, strict=True)
+            ],
             held=admission.held,
         )
 
@@ -207,11 +214,15 @@ def _templates(lanes: Iterable[Lane]) -> list[str]:
 
 
 def _in_turn(claimed: Sequence[tuple[str, Attempt]], admission: Admission) -> list[tuple[str, Attempt]]:
-    """One row of each lane after another, as they were admitted; inside a lane by the time they were due."""
-    rank = {name: number for number, name in enumerate(admission.counts)}
-    ordered = sorted(claimed, key=lambda one: (rank[one[0]], one[1].due_at))
-    turns = [(turn, one) for _, rows in groupby(ordered, key=lambda one: one[0]) for turn, one in enumerate(rows)]
-    return [one for _, one in sorted(turns, key=lambda entry: (entry[1][1].priority, entry[0], rank[entry[1][0]]))]
+    """Rows in the order in which their lanes were admitted; inside a lane by the time they were due, and expire."""
+    rows: defaultdict[str, deque[Attempt]] = defaultdict(deque)
+    for name, attempt in sorted(claimed, key=lambda one: _order(one[1])):
+        rows[name].append(attempt)
+    return [(name, rows[name].popleft()) for name in admission.turns if rows[name]]
+
+
+def _order(attempt: Attempt) -> tuple[datetime, bool, datetime]:
+    return attempt.due_at, attempt.expires_at is None, attempt.expires_at or attempt.due_at
 
 
 def _spent(
@@ -231,12 +242,13 @@ def _spent(
     ready = {name: gates.now for name in found if name in served or name in filled}
     # What another worker opens at this moment stays as it is; it is listed, or will be by that worker.
     ready |= {name: held.ready_at for name, held in admission.held.items() if held.gate is not Gate.BUSY}
+    latest = gates.now + LOOK_AGAIN_MAX
     return Spent(
         next_slots={bucket.limit.name: bucket.next_slot_ns for bucket in used if bucket.is_limiting},
         allowances=list(allowances.values()),
         begins_at=windows[0][0] if windows else None,
         notes=[
-            LaneNote(name, lanes[name].priority, escaped(lanes[name].handler), ready_at)
+            LaneNote(name, lanes[name].priority, escaped(lanes[name].handler), min(ready_at, latest))
             for name, ready_at in sorted(ready.items())
             if name not in emptied
         ],

@@ -407,6 +407,11 @@ async def clear(connection: asyncpg.Connection) -> None:
         delete from matrixsched.processing_queue;
         delete from matrixsched.requests;
         delete from matrixsched.attempt_history;
+        delete from matrixsched.templates;
+        delete from matrixsched.limits;
+        delete from matrixsched.quota_windows;
+        delete from matrixsched.quota_grants;
+        delete from matrixsched.held_lanes;
         update matrixsched.chores set held_by = null, position = '{}', done_at = null;
         delete from matrixsched.shard_locks;
         insert into matrixsched.shard_locks (shard_id) values (0)

@@ -8,10 +8,11 @@ from datetime import timedelta
 from itertools import groupby
 from uuid import UUID
 
-from matrixsched.rules.action import Attempt, parked_lane, suspect_lane
+from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
+from matrixsched.rules.lanes import is_gated
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION, is_suspect
 from matrixsched.rules.templates import Template
-from matrixsched.store.gating import GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
+from matrixsched.store.gating import LOOK_AGAIN_MAX, GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
 from matrixsched.store.sqlite.asking import SqliteAsking
 from matrixsched.store.sqlite.limits import limit_of
 from matrixsched.store.sqlite.rows import (
@@ -62,11 +63,10 @@ class SqliteGating(SqliteAsking, GatedClaims):
             limit=limit,
             gated=int(gated),
             suspect_from=INTERRUPTIONS_BEFORE_SUSPICION,
-            suspect_room=suspect_room,
             now=now,
         )
-        if gated:  # a suspect beyond the room for them waits where it is
-            rows = [row for row in rows if row["verdict"] != "suspect"]
+        if gated:
+            rows = _with_suspects(rows, suspect_room)
         if dead := [(shard, *row_key(row)) for row in rows if row["verdict"] == "dead"]:
             yield self._each("claim.drop", KEY, dead)
         if interrupted := [interruption_of(row, shard, now) for row in rows if row["claimed_by"] is not None]:
@@ -140,6 +140,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
         if not turn:
             return False
         yield self._ask("relist_lanes.list", now=now)
+        yield self._ask("relist_lanes.put_off", look_again_max=span(LOOK_AGAIN_MAX), now=now)
         yield self._ask("relist_lanes.unlist")
         yield self._ask("relist_lanes.forget", now=now)
         yield self._ask("relist_lanes.done", now=now)
@@ -179,6 +180,12 @@ def _quota_of(rows: Sequence[Row]) -> StoredQuota:
     )
 
 
+def _with_suspects(rows: Sequence[Row], room: int) -> list[Row]:
+    """The first so many suspects are claimed as well; one of a gated lane needs no other lane for that."""
+    suspects = [row for row in rows if row["verdict"] == "suspect"][: max(0, room)]
+    return [dict(row) | {"verdict": "claimed"} if row in suspects else row for row in rows]
+
+
 def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, now: int) -> tuple[object, ...]:
     """A row of _SETTLED: where and when a due row waits from here on, and for whom."""
     scheduled_at, attempt, claimed_by, claimed_at = row["due_at"], row["attempt"], None, row["claimed_at"]
@@ -187,6 +194,7 @@ def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, no
             scheduled_at, attempt, claimed_by, claimed_at = lease_end, attempt + 1, sync_guid, now
         case "blocked":
             scheduled_at = min(row["blocked_until"], lease_end)
+            lane = UNGATED if is_gated(lane) else lane
         case "foreign":
             lane = parked_lane(row["handler"])
         case "gated":

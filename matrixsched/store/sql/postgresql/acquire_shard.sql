@@ -4,20 +4,31 @@
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
 -- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows. Of gated lanes those
--- count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global limit is used up.
--- Which shards have rows of theirs is read from the heads of the lanes over all shards.
+-- count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global limit is used up for
+-- the moment. Which shards have rows of theirs is read from the heads of the lanes over all shards that nobody holds: one
+-- that its holder left behind must not hide the others.
 with gate as materialized (
-    select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
-                else timestamptz 'epoch' + l.next_slot_ns / 1000 * interval '1 microsecond' - cast(:ahead as interval)
-                end as opens_at
-      from matrixsched.limits l
-     where l.name = 'global'
+    select g.opens_at
+      from (select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
+                        when l.slow_until > {now} or l.requests is not null
+                            then timestamptz 'epoch' + l.next_slot_ns / 1000 * interval '1 microsecond'
+                                 - cast(:ahead as interval)
+                        end as opens_at
+              from matrixsched.limits l
+             where l.name = 'global') g
+     where g.opens_at > {now} and g.opens_at < {now} + interval '1 minute' -- later: let each lane be looked at once
+),
+held as materialized (
+    select l.shard_id
+      from matrixsched.shard_locks l
+     where l.locked and l.last_heartbeat_at >= {now} - cast(:lease as interval)
+       and l.last_heartbeat_at <= {now} + cast(:lease as interval)
 ),
 ready as materialized (
     select h.lane
       from matrixsched.held_lanes h
      where h.ready_at <= {now} and h.handler = any (cast(:gated_handlers as text[]))
-       and not exists (select from gate where opens_at > {now})
+       and not exists (select from gate)
      order by h.priority, h.ready_at
      limit cast(:lanes_max as integer)
 ),
@@ -27,6 +38,7 @@ heads as materialized (
      cross join lateral (select p.shard_id from matrixsched.processing_queue p
                           where p.lane = r.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
                             and (p.expires_at is null or p.expires_at > {now})
+                            and p.shard_id not in (select shard_id from held)
                           order by p.scheduled_at limit 1) p
 ),
 chosen as materialized (
@@ -92,7 +104,7 @@ select {now} as now, t.shard_id,
                                   order by p.scheduled_at limit 1) n),
            (select greatest(min(h.ready_at), (select opens_at from gate)) from matrixsched.held_lanes h
              where h.handler = any (cast(:gated_handlers as text[]))
-               and (h.ready_at > {now} or exists (select from gate where opens_at > {now})))
+               and (h.ready_at > {now} or exists (select from gate)))
        ) end as next_due_at
   from (select) as always
   left join taken t on true;

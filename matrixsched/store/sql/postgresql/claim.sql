@@ -2,12 +2,13 @@
 -- crash needs no cleaning up. Writes only for the holder of the shard (fence); never waits.
 --   dead     the action has another guid or is finished                → deleted
 --   blocked  another version of the action is being run                → due when that attempt's lease ends, at the latest
---                                                                      in a lease from now: clocks are set back
+--                                                                      in a lease from now: clocks are set back;
+--                                                                      before a gate it is to be put then
 --   busy     as blocked, but that attempt's row is being written now   → left as it is
 --   foreign  its handler is not known here                             → parked for workers that know it
 --   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
---   suspect  interrupted twice or more                                 → to the suspects' lane
---   left     a suspect in a gated lane, beyond :suspect_room           → left as it is
+--   suspect  interrupted twice or more                                 → to the suspects' lane; from a gated lane beyond
+--                                                                      :suspect_room, lest it hides the others there
 --   claimed  all others: attempt + 1, returned with the action
 -- At most :takes of each of :lanes. With :gated these are gated lanes, whose gates the caller holds open in the same
 -- transaction; rows that expired wait there for `expire_waiting`, lest they take the place of others.
@@ -36,12 +37,15 @@ due as materialized (
             where p.shard_id = cast(:shard_id as integer) and p.lane = s.lane and p.scheduled_at <= {now}
               and exists (select from fence)
               and (not cast(:gated as boolean)
-                   or (p.expires_at is null or p.expires_at > {now})
-                      and (p.interrupted + cast(p.claimed_by is not null as integer) < cast(:suspect_from as integer)
-                           or cast(:suspect_room as integer) > 0))
+                   or p.expires_at is null or p.expires_at > {now})
             order by p.scheduled_at, p.expires_at
             limit s.take
               for update skip locked) p
+),
+suspects as materialized ( -- of a gated lane, as many as there is room for; their order is that of `due`
+    select action_guid from due
+     where cast(:gated as boolean) and interrupted >= cast(:suspect_from as integer)
+     limit cast(:suspect_room as integer)
 ),
 limited as materialized ( -- what all actions, or all of a handler, must pass
     select name from matrixsched.limits where name = 'global' or name >= 'handler:' and name < 'handler;'
@@ -77,16 +81,16 @@ judged as materialized (
                           or exists (select from limited where name in ('global', 'handler:' || a.handler)))
                     then 'gated'
                 when d.interrupted < cast(:suspect_from as integer) or d.lane like 'handler!%' then 'claimed'
-                when not cast(:gated as boolean) then 'suspect'
-                when row_number() over (partition by d.interrupted >= cast(:suspect_from as integer) order by d.due_at)
-                     <= cast(:suspect_room as integer) then 'claimed'
-                else 'left' end as verdict,
+                when d.action_guid in (select action_guid from suspects) then 'claimed'
+                else 'suspect' end as verdict,
            case when a.lane <> '' then a.lane
                 else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
                 end as gated_lane
       from due d
-      left join matrixsched.scheduled_actions a
-        on a.shard_id = d.shard_id and a.action_id = d.action_id and a.action_guid = d.action_guid and a.state = 'live'
+      left join lateral (select a.* from matrixsched.scheduled_actions a -- one by one, however many are expected
+                          where a.shard_id = d.shard_id and a.action_id = d.action_id
+                            and a.action_guid = d.action_guid and a.state = 'live'
+                         offset 0) a on true
       left join (select action_id, max(scheduled_at) as scheduled_at from running group by action_id) r
         on r.action_id = d.action_id
 ),
@@ -103,7 +107,7 @@ remembered as (
            case verdict when 'dead' then 'superseded' else 'interrupted' end, 'its worker did not report back',
            claimed_by, claimed_at, {now}
       from judged
-     where claimed_by is not null and verdict not in ('busy', 'left')
+     where claimed_by is not null and verdict <> 'busy'
     on conflict do nothing
 ),
 settled as (
@@ -114,6 +118,7 @@ settled as (
            lane = case j.verdict when 'foreign' then 'handler:' || j.handler
                                  when 'suspect' then 'handler!' || j.handler
                                  when 'gated' then j.gated_lane
+                                 when 'blocked' then case when cast(:gated as boolean) then '' else p.lane end
                                  else p.lane end,
            attempt = p.attempt + cast(j.verdict = 'claimed' as integer),
            interrupted = j.interrupted,

@@ -1,5 +1,5 @@
 -- give_back (postgresql). Promise: claimed rows that were never started become due again, unattempted and in their old
--- order, if they are still held exactly as named. Returns those given back.
+-- order, if they are still held exactly as named. Those that passed a gate have to pass it anew. Returns those given back.
 with held as materialized (
     select * from unnest(
         cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
@@ -15,7 +15,8 @@ mine as materialized (
        for update of p skip locked
 )
 update matrixsched.processing_queue p
-   set scheduled_at = m.due_at, claimed_by = null, rescheduled_by = m.claimed_by, rescheduled_at = {now}
+   set scheduled_at = m.due_at, lane = case when p.lane >= 'limit|' and p.lane < 'quota}' then '' else p.lane end,
+       claimed_by = null, rescheduled_by = m.claimed_by, rescheduled_at = {now}
   from mine m
  where p.shard_id = m.shard_id and p.action_id = m.action_id and p.action_guid = m.action_guid
 returning p.action_guid;

@@ -1,6 +1,8 @@
 -- relist_lanes (postgresql). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
 -- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
--- say when to look at them, and attempts whose lease ended. Lanes are read by skipping through their index, one probe each.
+-- say when to look at them, and attempts whose lease ended. A lane in which nothing is due is put off until something is,
+-- lest it takes the place of others; none is put off for longer than :look_again_max.
+-- Lanes are read by skipping through their index, one probe each.
 with recursive turn as materialized (
     select c.name
       from matrixsched.chores c
@@ -19,13 +21,18 @@ lanes (lane) as (
       from lanes c
      where c.lane is not null
 ),
-unlisted as materialized ( -- when its first row is due: most often it is
-    select c.lane, h.scheduled_at, string_to_array(c.lane, '|') as parts
+heads as materialized ( -- when its first row is due: most often it is
+    select c.lane, h.scheduled_at
       from lanes c
      cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
                           where p.lane = c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
                           order by p.scheduled_at limit 1) h
-     where c.lane is not null and not exists (select from matrixsched.held_lanes l where l.lane = c.lane)
+     where c.lane is not null
+),
+unlisted as materialized (
+    select c.lane, c.scheduled_at, string_to_array(c.lane, '|') as parts
+      from heads c
+     where not exists (select from matrixsched.held_lanes l where l.lane = c.lane)
 ),
 listed as (
     insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
@@ -34,6 +41,17 @@ listed as (
       from unlisted
      order by lane
     on conflict do nothing
+),
+mistaken as materialized (
+    select h.lane, least(greatest(c.scheduled_at, {now}), {now} + cast(:look_again_max as interval)) as ready_at
+      from heads c
+      join matrixsched.held_lanes h on h.lane = c.lane
+     where h.ready_at <= {now} and c.scheduled_at > {now} or h.ready_at > {now} + cast(:look_again_max as interval)
+     order by h.lane
+       for update of h skip locked
+),
+put_off as (
+    update matrixsched.held_lanes h set ready_at = m.ready_at from mistaken m where h.lane = m.lane
 ),
 empty as materialized (
     select h.lane

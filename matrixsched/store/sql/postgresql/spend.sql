@@ -1,5 +1,7 @@
 -- spend (postgresql). Promise: the slots and grants that a claim of the same transaction took are taken, and it is noted when
--- each of these lanes is worth another look. Of :emptied lanes those are no longer listed in which nothing is due anywhere. Its rows were locked by `lock_limits` and `lock_grants` before.
+-- each of these lanes is worth another look. Of :emptied lanes those are no longer listed in which nothing is due anywhere.
+-- The limits and grants were locked by `lock_limits` and `lock_grants` before. A lane that somebody else notes now is left to
+-- them: waiting here, with limits in hand, would hold up everybody, and two could wait for each other.
 with slots as (
     update matrixsched.limits l
        set next_slot_ns = s.next_slot_ns
@@ -14,23 +16,33 @@ grants as (
      where g.begins_at = cast(:begins_at as timestamptz) and g.template = s.template and g.priority = s.priority
        and g.inside = s.inside
 ),
-emptied as materialized (
+noted as materialized (
+    select *
+      from unnest(cast(:lanes as text[]), cast(:lane_priorities as integer[]), cast(:handlers as text[]),
+                  cast(:ready_at as timestamptz[])) as n (lane, priority, handler, ready_at)
+),
+listed as materialized (
     select h.lane
       from matrixsched.held_lanes h
-     where h.lane = any (cast(:emptied as text[]))
-       and not exists (select from matrixsched.processing_queue p
-                        where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now})
+     where h.lane = any (cast(:lanes as text[])) or h.lane = any (cast(:emptied as text[]))
      order by h.lane
        for update skip locked
 ),
 unlisted as (
-    delete from matrixsched.held_lanes where lane in (select lane from emptied)
+    delete from matrixsched.held_lanes h
+     where h.lane = any (cast(:emptied as text[])) and h.lane in (select lane from listed)
+       and not exists (select from matrixsched.processing_queue p
+                        where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now})
+),
+renewed as (
+    update matrixsched.held_lanes h
+       set ready_at = n.ready_at
+      from noted n
+     where h.lane = n.lane and h.ready_at <> n.ready_at and h.lane in (select lane from listed)
 )
-insert into matrixsched.held_lanes as h (lane, priority, handler, ready_at)
-select lane, priority, handler, ready_at
-  from unnest(cast(:lanes as text[]), cast(:lane_priorities as integer[]), cast(:handlers as text[]),
-              cast(:ready_at as timestamptz[])) as s (lane, priority, handler, ready_at)
- order by lane
-on conflict (lane) do update
-   set ready_at = excluded.ready_at
- where h.ready_at <> excluded.ready_at;
+insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
+select n.lane, n.priority, n.handler, n.ready_at
+  from noted n
+ where not exists (select from matrixsched.held_lanes h where h.lane = n.lane)
+ order by n.lane
+on conflict do nothing;

@@ -3,21 +3,30 @@
 -- nothing and says when the next row is due.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
 -- Of gated lanes those count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global
--- limit is used up. Which shards have rows of theirs is read from the heads of the lanes over all shards.
+-- limit is used up for the moment. Which shards have rows of theirs is read from the heads of the lanes over all shards that
+-- nobody holds: one that its holder left behind must not hide the others.
 -- Differs from postgresql/acquire_shard.sql: three statements; choosing and taking are one write transaction.
 
 -- name: choose
 with gate as materialized (
-    select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
-                else l.next_slot_ns / 1000 - :ahead end as opens_at
-      from matrixsched_limits l
-     where l.name = 'global'
+    select g.opens_at
+      from (select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
+                        when l.slow_until > {now} or l.requests is not null then l.next_slot_ns / 1000 - :ahead
+                        end as opens_at
+              from matrixsched_limits l
+             where l.name = 'global') g
+     where g.opens_at > {now} and g.opens_at < {now} + 60000000 -- later: let each lane be looked at once
+),
+held as materialized (
+    select l.shard_id
+      from matrixsched_shard_locks l
+     where l.locked and l.last_heartbeat_at >= {now} - :lease and l.last_heartbeat_at <= {now} + :lease
 ),
 ready as materialized (
     select h.lane
       from matrixsched_held_lanes h
      where h.ready_at <= {now} and h.handler in (select value from json_each(:gated_handlers))
-       and not exists (select 1 from gate where opens_at > {now})
+       and not exists (select 1 from gate)
      order by h.priority, h.ready_at
      limit :lanes_max
 ),
@@ -25,6 +34,7 @@ heads as materialized (
     select (select p.shard_id from matrixsched_processing_queue p
              where p.lane = r.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
                and (p.expires_at is null or p.expires_at > {now})
+               and p.shard_id not in (select shard_id from held)
              order by p.scheduled_at limit 1) as shard_id
       from ready r
 )
@@ -64,10 +74,13 @@ update matrixsched_shard_locks
 
 -- name: next_due
 with gate as materialized (
-    select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
-                else l.next_slot_ns / 1000 - :ahead end as opens_at
-      from matrixsched_limits l
-     where l.name = 'global'
+    select g.opens_at
+      from (select case when l.slow_until > {now} and l.slow_requests is null then l.slow_until
+                        when l.slow_until > {now} or l.requests is not null then l.next_slot_ns / 1000 - :ahead
+                        end as opens_at
+              from matrixsched_limits l
+             where l.name = 'global') g
+     where g.opens_at > {now} and g.opens_at < {now} + 60000000 -- later: let each lane be looked at once
 )
 select (select min((select p.scheduled_at from matrixsched_processing_queue p
                      where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
@@ -75,5 +88,5 @@ select (select min((select p.scheduled_at from matrixsched_processing_queue p
           from matrixsched_shard_locks l) as ungated_at,
        (select max(min(h.ready_at), coalesce((select opens_at from gate), 0)) from matrixsched_held_lanes h
          where h.handler in (select value from json_each(:gated_handlers))
-           and (h.ready_at > {now} or exists (select 1 from gate where opens_at > {now}))) as gated_at,
+           and (h.ready_at > {now} or exists (select 1 from gate))) as gated_at,
        exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds;

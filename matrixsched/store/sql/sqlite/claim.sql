@@ -2,16 +2,19 @@
 -- crash needs no cleaning up. Writes only for the holder of the shard (fence).
 --   dead     the action has another guid or is finished                → deleted
 --   blocked  another version of the action is being run                → due when that attempt's lease ends, at the latest
---                                                                      in a lease from now: clocks are set back
+--                                                                      in a lease from now: clocks are set back;
+--                                                                      before a gate it is to be put then
 --   foreign  its handler is not known here                             → parked for workers that know it
 --   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
---   suspect  interrupted twice or more                                 → to the suspects' lane, or left in a gated one
+--   suspect  interrupted twice or more                                 → to the suspects' lane; from a gated lane beyond
+--                                                                      :suspect_room, lest it hides the others there
 --   claimed  all others: attempt + 1, returned with the action
 -- A row whose claimed_by is still set when it is due was interrupted.
 -- With :gated it is a gated lane, whose gates the caller holds open in the same transaction; rows that expired wait there
--- for `expire_waiting`, lest they take the place of others, and of suspects at most :suspect_room are claimed.
--- Differs from postgresql/claim.sql: one lane at a time; `judge` reads, the others write what it said, row by row by exact key; all in one
--- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
+-- for `expire_waiting`, lest they take the place of others.
+-- Differs from postgresql/claim.sql: one lane at a time; the caller picks the suspects that are claimed; `judge` reads, the others write what it said, row by row by
+-- exact key; all in one write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if
+-- there is any work.
 
 -- name: probe
 select 1
@@ -31,10 +34,8 @@ with due as materialized (
      where p.shard_id = :shard_id and p.lane = :lane and p.scheduled_at <= {now}
        and exists (select 1 from matrixsched_shard_locks l
                     where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked)
-       and (not :gated
-            or (p.expires_at is null or p.expires_at > {now})
-               and (p.interrupted + (p.claimed_by is not null) < :suspect_from or :suspect_room > 0))
-     order by p.scheduled_at, p.expires_at nulls last
+       and (not :gated or p.expires_at is null or p.expires_at > {now})
+     order by p.scheduled_at, coalesce(p.expires_at, 9223372036854775807)
      limit :limit
 )
 select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_at, d.interrupted, d.blocked_until,
@@ -48,10 +49,7 @@ select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_
                       or exists (select 1 from matrixsched_limits where name in ('global', 'handler:' || a.handler)))
                 then 'gated'
             when d.interrupted < :suspect_from or :lane like 'handler!%' then 'claimed'
-            when not :gated
-                 or row_number() over (partition by d.interrupted >= :suspect_from order by d.due_at) > :suspect_room
-                then 'suspect'
-            else 'claimed' end as verdict,
+            else 'suspect' end as verdict,
        case when a.lane <> '' then a.lane
             else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
             end as gated_lane
