@@ -181,7 +181,7 @@ def admit(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates, r
             for name in open_lanes:
                 if room <= 0:
                     break
-                found = _hindrance(lanes[name], gates)
+                found = hindrance(lanes[name], gates)
                 if found is not None:
                     held[name] = found
                     continue
@@ -232,7 +232,7 @@ def _share_used(lane: Lane, gates: Gates) -> float:
     return 0.0 if allowance is None else allowance.share_used
 
 
-def _hindrance(lane: Lane, gates: Gates) -> Held | None:
+def hindrance(lane: Lane, gates: Gates) -> Held | None:
     """What keeps the next row of a lane from going now."""
     if lane.template is not None and (found := _quota_hindrance(lane, gates)) is not None:
         return found
