@@ -215,7 +215,7 @@ def assign(claimed: Sequence[str], lanes: Mapping[str, Lane], gates: Gates) -> l
 
 def hindrances(names: Iterable[str], lanes: Mapping[str, Lane], gates: Gates) -> dict[str, Held]:
     """What keeps the next row of each of these lanes from going now; those that nothing does are not named."""
-    found = {name: _hindrance(lanes[name], gates) for name in names}
+    found = {name: hindrance(lanes[name], gates) for name in names}
     return {name: held for name, held in found.items() if held is not None}
 
 
