@@ -8,7 +8,9 @@ from matrixsched.context import Context
 from matrixsched.gates.throughput import Throughput, ThroughputStatistics
 from matrixsched.rules.action import Action, Outcome, PastAttempt, State
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
-from matrixsched.rules.outcome import Cancel, Done, RetryAt
+from matrixsched.rules.http import retry_after
+from matrixsched.rules.limits import Limit
+from matrixsched.rules.outcome import Cancel, Done, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Misfire, Repeat, catch_up, cron, every, upcoming
 
@@ -26,6 +28,7 @@ __all__ = [
     "Done",
     "Every",
     "Exclusion",
+    "Limit",
     "Misfire",
     "Outcome",
     "PastAttempt",
@@ -35,6 +38,7 @@ __all__ = [
     "RetryAt",
     "Scheduled",
     "ScheduledMany",
+    "SlowDown",
     "State",
     "Throughput",
     "ThroughputStatistics",
@@ -42,5 +46,6 @@ __all__ = [
     "catch_up",
     "cron",
     "every",
+    "retry_after",
     "upcoming",
 ]

@@ -19,6 +19,7 @@ from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middlewar
 from matrixsched.limits import Limits
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
@@ -80,7 +81,11 @@ class App:
         self._make_scheduler: Callable[..., Scheduler] = Scheduler
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
-        self.limits = Limits(lambda: self.store, wrote=self._wake)
+        self.limits = Limits(lambda: self.store, wrote=self._wake, events=lambda: self.events)
+        self.templates = Templates(
+            lambda: self.store, chance=lambda: self.chance, wrote=self._wake, events=lambda: self.events
+        )
+        self.quota = Quota(lambda: self.store)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
         self._openings = 0
@@ -118,9 +123,9 @@ class App:
         """Register a function, async or not, as the handler `name`.
 
         It takes (payload), (payload, context), (context) or nothing; the payload's type is read from its annotation. It
-        returns None or an outcome (Done, RetryAt, Cancel), or raises: then it is tried again as `retry` says. After
-        `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the type
-        changes, and let `@handler.upcast(older)` lift what is stored already, back to `oldest_version`.
+        returns None or an outcome (Done, RetryAt, SlowDown, Cancel), or raises: then it is tried again as `retry` says.
+        After `timeout` (default 60 s) it is cancelled. `version` is that of the payload it takes: raise it when the
+        type changes, and let `@handler.upcast(older)` lift what is stored already, back to `oldest_version`.
         """
         if not isinstance(name, str):
             raise BadInput('a handler is registered under a name: @app.action("name"), with parentheses')
@@ -349,6 +354,10 @@ class App:
         """When a live action runs next, then at which ticks by its rule, without jitter; what is finished has none."""
         return await self.scheduler.read(self.scheduler.foreseeing(id, count), connection)
 
+    async def explain(self, id: str) -> Explanation:
+        """Why an action has not run yet, or what became of it: the reasons, the deciding one first."""
+        return await self.scheduler.read(self.scheduler.explaining(id), None)
+
     # Operators.
 
     async def shards(self, *, count_max: int = 10_000) -> Shards:
@@ -369,18 +378,6 @@ class App:
         nothing is deleted; counting stops at 10,000 of a state. Workers do the same by themselves, a little at a time.
         """
         return await prune(self.store, keep, progress=progress, dry_run=dry_run)
-
-    # Gates.
-
-    @property
-    def templates(self) -> Templates:
-        """The campaigns whose messages share what may be sent."""
-        return Templates(self.store, self.chance)
-
-    @property
-    def quota(self) -> Quota:
-        """How it is shared."""
-        return Quota(self.store)
 
     async def foresee(self, hours: int = 24) -> Forecast:
         """How the messages of templates that wait now will go out, if no others come: a dry run that changes nothing.

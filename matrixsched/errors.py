@@ -64,7 +64,8 @@ class MatrixSchedError(Exception):
     remedy: ClassVar[str] = "See the message."
 
     def __str__(self) -> str:
-        return f"{super().__str__()}. {self.remedy}"
+        message = super().__str__()
+        return f"{message}{'' if message.endswith('?') else '.'} {self.remedy}"
 
 
 class BadInput(MatrixSchedError, ValueError):

@@ -53,11 +53,13 @@ from matrixsched.errors import (
     OutcomeUnknown,
 )
 from matrixsched.events import CallsWritten, Events
+from matrixsched.explaining import explaining
 from matrixsched.handlers import Handlers
 from matrixsched.known_templates import KnownTemplates
 from matrixsched.operations import Operation, operation
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.backoff import backoff_s
+from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.names import check_name, shard_of
 from matrixsched.rules.times import check_integer, check_time
 from matrixsched.store.callers import AsyncCaller, run_in
@@ -280,6 +282,9 @@ class Scheduler:
             return next_runs_of(found, (yield from self._do.now().begin()), count)
 
         return Transition("next_runs", conversation)
+
+    def explaining(self, action_id: str) -> Transition[Explanation]:
+        return explaining(self._do, self._shard, action_id)
 
     def listing(self, wanted: ActionFilter, after: Action | str | None, limit: int) -> Transition[list[Action]]:
         check_integer("limit", limit, least=1, most=LIST_LIMIT_MAX)

@@ -26,6 +26,7 @@ from matrixsched.limits import Limits, SyncLimits
 from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
 from matrixsched.rules.retention import Keep
@@ -36,6 +37,7 @@ from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import ActionFilter
+from matrixsched.templates import Quota, SyncQuota, SyncTemplates, Templates
 
 if TYPE_CHECKING:
     from matrixsched.app import App
@@ -61,6 +63,8 @@ class SyncApp:
         # For callers' own transactions: conversations only, nothing of it is ever awaited.
         self._composer: Scheduler | None = None
         self.limits = SyncLimits(self._with_limits)
+        self.templates = SyncTemplates(self._with_templates)
+        self.quota = SyncQuota(self._with_templates)
 
     def __enter__(self) -> Self:
         self._connected()
@@ -270,6 +274,10 @@ class SyncApp:
         """As App.next_runs."""
         return self._read(connection, lambda scheduler: scheduler.foreseeing(id, count))
 
+    def explain(self, id: str) -> Explanation:
+        """As App.explain."""
+        return self._read(None, lambda scheduler: scheduler.explaining(id))
+
     def prune(
         self, keep: Keep = None, *, progress: Progress | None = None, dry_run: bool = False
     ) -> Mapping[State, int]:
@@ -287,11 +295,18 @@ class SyncApp:
     # How they are carried out.
 
     def _with_limits(self, work: Callable[[Limits], Awaitable[T]]) -> T:
-        def connected() -> Store:
-            assert self._store is not None
-            return self._store
+        return self._await(
+            lambda _: work(Limits(self._connected_store, wrote=lambda: None, events=lambda: self._app.events))
+        )
 
-        return self._await(lambda _: work(Limits(connected, wrote=lambda: None)))
+    def _with_templates(self, work: Callable[[Templates, Quota], Awaitable[T]]) -> T:
+        store, app = self._connected_store, self._app
+        templates = Templates(store, chance=lambda: app.chance, wrote=lambda: None, events=lambda: app.events)
+        return self._await(lambda _: work(templates, Quota(store)))
+
+    def _connected_store(self) -> Store:
+        assert self._store is not None
+        return self._store
 
     def _change(
         self, connection: SyncCaller | None, operation: Callable[[Scheduler], Operation[Scheduled]]

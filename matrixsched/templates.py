@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from matrixsched.clock import Chance
 from matrixsched.errors import BadInput, InvalidTime, UnknownTemplate
+from matrixsched.events import Events, TemplatePaused, TemplateResumed
 from matrixsched.rules.names import check_name
 from matrixsched.rules.quota import QuotaSettings, Spare, check_weight
 from matrixsched.rules.rates import Rate, check_rate
@@ -19,6 +20,8 @@ from matrixsched.rules.times import check_duration, check_time
 from matrixsched.rules.windows import check_window, check_windows
 from matrixsched.rules.zones import check_zone
 from matrixsched.store.store import Store
+from matrixsched.store.transition import Transition
+from matrixsched.store.transitions import Transitions
 
 BATCH = 500
 """How many actions are cancelled in a transaction: small, so that nobody waits for it."""
@@ -27,14 +30,24 @@ COUNT_MAX = 1_000_000
 
 All = list[Template]
 E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
 Progress = Callable[[int], object]
 
 
 class Templates:
-    def __init__(self, store: Store, chance: Chance) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        *,
+        chance: Callable[[], Chance],
+        wrote: Callable[[], None],
+        events: Callable[[], Events],
+    ) -> None:
+        """`wrote` is called after a change that may have opened something, so that a worker here looks at once."""
         self._store = store
-        self._do = store.transitions
         self._chance = chance
+        self._wrote = wrote
+        self._events = events
 
     async def set(
         self,
@@ -56,18 +69,20 @@ class Templates:
         the limit `template:<name>`; "none" lifts it.
         """
         change = check_change(distribution, windows, max_speed, zone, weight)
-        return await self._store.run(self._do.put_template(check_name("template", name), change))
+        template = await self._run(self._do.put_template(check_name("template", name), change))
+        self._wrote()
+        return template
 
     async def get(self, name: str) -> Template:
         """The template; UnknownTemplate if there is none."""
-        found = await self._store.run(self._do.find_template(check_name("template", name)))
+        found = await self._run(self._do.find_template(check_name("template", name)))
         if found is None:
             await self._missing(name)
         return found
 
     async def list(self) -> All:
         """All templates by name."""
-        return await self._store.run(self._do.templates())
+        return await self._run(self._do.templates())
 
     async def pause(self, name: str, until: datetime | timedelta | None = None) -> Template:
         """Send nothing more of it, at once; it goes on by itself `until` then, or when it is resumed."""
@@ -76,15 +91,19 @@ class Templates:
             check_duration("until", until, zero=False)
         elif until is not None:
             until = check_time("until", until)
-        if not await self._store.run(self._do.pause_template(name, until)):
+        if not await self._run(self._do.pause_template(name, until)):
             await self.get(name)
             raise InvalidTime("until", "is not in the future")
-        return await self.get(name)
+        paused = await self.get(name)
+        self._events().emit(TemplatePaused(name, paused.paused_until))
+        return paused
 
     async def resume(self, name: str) -> Template:
         """Let a paused template go on; a share of its own it has from the next window on that is planned."""
-        if not await self._store.run(self._do.resume_template(check_name("template", name))):
+        if not await self._run(self._do.resume_template(check_name("template", name))):
             await self._missing(name)
+        self._wrote()
+        self._events().emit(TemplateResumed(name))
         return await self.get(name)
 
     async def stop(self, name: str, *, progress: Progress | None = None) -> int:
@@ -108,23 +127,31 @@ class Templates:
 
     async def _stop_round(self, name: str, note: Callable[[int], None]) -> bool:
         """Once through all of them; whether any was cancelled."""
+        chance = self._chance()
         after: tuple[int, str] | None = (-1, "")
         is_changed = False
         while after is not None:
-            guids = [self._chance.guid() for _ in range(BATCH)]
-            batch = await self._store.run(self._do.cancel_template_batch(name, guids=guids, after=after))
+            guids = [chance.guid() for _ in range(BATCH)]
+            batch = await self._run(self._do.cancel_template_batch(name, guids=guids, after=after))
             after, is_changed = batch.after, is_changed or batch.cancelled > 0
             note(batch.cancelled)
         return is_changed
 
     async def count(self, name: str, *, count_max: int = COUNT_MAX) -> int:
         """How many messages of it are not finished; counting stops at `count_max`."""
-        return await self._store.run(self._do.count_template(check_name("template", name), count_max=count_max))
+        return await self._run(self._do.count_template(check_name("template", name), count_max=count_max))
 
     async def remove(self, name: str) -> None:
         """Remove a template and its limit; TemplateInUse while it has messages that are not finished."""
-        if not await self._store.run(self._do.remove_template(check_name("template", name))):
+        if not await self._run(self._do.remove_template(check_name("template", name))):
             await self._missing(name)
+
+    @property
+    def _do(self) -> Transitions:
+        return self._store().transitions
+
+    async def _run(self, transition: Transition[T]) -> T:
+        return await self._store().run(transition)
 
     async def _missing(self, name: str) -> NoReturn:
         known = [template.name for template in await self.list()]
@@ -132,12 +159,12 @@ class Templates:
 
 
 class Quota:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._do = store.transitions
 
     async def settings(self) -> QuotaSettings:
-        return await self._store.run(self._do.quota_settings())
+        store = self._store()
+        return await store.run(store.transitions.quota_settings())
 
     async def set(
         self,
@@ -172,9 +199,70 @@ class Quota:
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if inside_share is not None:
             changes["inside_times_outside"] = None
-        return await self._store.run(
-            self._do.set_quota_settings(lambda settings: replace(settings, **changes)),
+        store = self._store()
+        return await store.run(
+            store.transitions.set_quota_settings(lambda settings: replace(settings, **changes)),
         )
+
+
+class CarryOut(Protocol):
+    """Awaits what is done with the templates and their quota, elsewhere, and answers with what came of it."""
+
+    def __call__(self, work: Callable[[Templates, Quota], Awaitable[T]], /) -> T: ...
+
+
+class SyncTemplates:
+    """`app.sync.templates`: the same from synchronous code."""
+
+    def __init__(self, carry_out: CarryOut) -> None:
+        self._carry_out = carry_out
+
+    def set(self, name: str, **options: Any) -> Template:
+        """As Templates.set."""
+        return self._carry_out(lambda templates, _: templates.set(name, **options))
+
+    def get(self, name: str) -> Template:
+        """As Templates.get."""
+        return self._carry_out(lambda templates, _: templates.get(name))
+
+    def list(self) -> All:
+        """As Templates.list."""
+        return self._carry_out(lambda templates, _: templates.list())
+
+    def pause(self, name: str, until: datetime | timedelta | None = None) -> Template:
+        """As Templates.pause."""
+        return self._carry_out(lambda templates, _: templates.pause(name, until))
+
+    def resume(self, name: str) -> Template:
+        """As Templates.resume."""
+        return self._carry_out(lambda templates, _: templates.resume(name))
+
+    def stop(self, name: str, *, progress: Progress | None = None) -> int:
+        """As Templates.stop; `progress` is called in the background thread."""
+        return self._carry_out(lambda templates, _: templates.stop(name, progress=progress))
+
+    def count(self, name: str, *, count_max: int = COUNT_MAX) -> int:
+        """As Templates.count."""
+        return self._carry_out(lambda templates, _: templates.count(name, count_max=count_max))
+
+    def remove(self, name: str) -> None:
+        """As Templates.remove."""
+        self._carry_out(lambda templates, _: templates.remove(name))
+
+
+class SyncQuota:
+    """`app.sync.quota`: the same from synchronous code."""
+
+    def __init__(self, carry_out: CarryOut) -> None:
+        self._carry_out = carry_out
+
+    def settings(self) -> QuotaSettings:
+        """As Quota.settings."""
+        return self._carry_out(lambda _, quota: quota.settings())
+
+    def set(self, **changes: Any) -> QuotaSettings:
+        """As Quota.set."""
+        return self._carry_out(lambda _, quota: quota.set(**changes))
 
 
 def check_change(

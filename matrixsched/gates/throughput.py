@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from weakref import WeakSet
 
 from anyio.lowlevel import checkpoint
@@ -187,14 +188,13 @@ class Throughput:
     def _withdraw(self, turn: _Turn) -> None:
         """Leave without a turn. If it was granted already, the next one has it."""
         with self._lock:
-            self._cancelled += 1
-            if turn.granted is None:
-                self._leave(turn)
-            else:
+            if turn.granted is not None:
                 self._granted -= 1
                 bucket, slot = turn.granted
-                if bucket is self._bucket:
-                    bucket.give_back(slot)
+                bucket.give_back(slot)  # in vain if the rate was changed meanwhile
+            elif not self._leave(turn):
+                return
+            self._cancelled += 1
             self._serve()
 
     # Everybody's business, while nobody else is at it.
@@ -202,15 +202,17 @@ class Throughput:
     def _serve(self) -> int:
         """Give the slots up to now to those who wait; what time it is."""
         now_ns = self._now_ns()
-        while (queue := next(filter(None, self._queues), None)) is not None:
+        while (turn := next(chain.from_iterable(self._queues), None)) is not None:
             slot = self._bucket.take(now_ns, LATE_NS)
             if slot is None:
                 break
-            self._grant(next(iter(queue)), slot, now_ns)
+            self._grant(turn, slot, now_ns)
         return now_ns
 
     def _grant(self, turn: _Turn, slot: int, now_ns: int) -> None:
-        self._leave(turn)
+        if not self._leave(turn):  # thrown away just now
+            self._bucket.give_back(slot)
+            return
         if not turn.bell.ring():
             self._cancelled += 1
             self._bucket.give_back(slot)
@@ -227,16 +229,18 @@ class Throughput:
         self._granted += 1
         return self._bucket, slot
 
-    def _leave(self, turn: _Turn) -> None:
+    def _leave(self, turn: _Turn) -> bool:
+        """Wait no longer; False for who did not wait."""
         waiting = self._places.get(turn.bell.place, _Turns())
         if turn not in waiting:
-            return
+            return False
         kept_time = next(iter(waiting)) is turn
         del waiting[turn], self._queues[turn.priority][turn]
         if not waiting:
             del self._places[turn.bell.place]
         elif kept_time:
             next(iter(waiting)).bell.ring()
+        return True
 
     def _now_ns(self) -> int:
         return round((self._clock.monotonic() - self._began_s) * _SECOND_NS)

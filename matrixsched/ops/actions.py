@@ -13,6 +13,7 @@ from matrixsched.ops.render import Facts, age, as_argument
 from matrixsched.rules.action import UNGATED, Action, Outcome, PastAttempt, State, parked_lane, suspect_lane
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
+from matrixsched.rules.lanes import is_gated
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
 from matrixsched.store.values import WaitingRow
 
@@ -176,6 +177,8 @@ def _obstacle(action: Action, row: WaitingRow | None) -> str:
         return f"the worker that met it has no handler {handler!r}, so it waits for one that has"
     if row.lane == suspect_lane(handler):
         return "it was interrupted repeatedly, so a worker runs it only when it runs no other such action"
+    if is_gated(row.lane):
+        return "it waits before a gate: `matrixsched explain` says for what"
     return f"waits for a worker that is free and has the handler {handler!r}"
 
 
@@ -223,7 +226,7 @@ def next_move(sections: Sections, options: str) -> str:
         return "an attempt is under way. If it does not end, its time limit ends it; see the worker's log."
     if str(status["standing"]).startswith(_DUE):
         return (
-            f"it {status['standing']}. What workers do: `matrixsched shards list{options}`; to start one: "
-            "`matrixsched worker MODULE:APP`."
+            f"it {status['standing']}. Why, in full: `matrixsched explain{options} {quoted}`; what workers do: "
+            f"`matrixsched shards list{options}`; to start one: `matrixsched worker MODULE:APP`."
         )
     return f"it {status['standing']}. To run it now: `matrixsched actions run-now{options} {quoted}`."

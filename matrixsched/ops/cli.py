@@ -19,7 +19,18 @@ from matrixsched.errors import (
     SchemaMismatch,
     SchemaMissing,
 )
-from matrixsched.ops.commands import acting, installing, limiting, pruning, scheduling, sharding, working
+from matrixsched.ops.commands import (
+    acting,
+    explaining,
+    installing,
+    limiting,
+    planning,
+    pruning,
+    scheduling,
+    sharding,
+    templating,
+    working,
+)
 from matrixsched.ops.exits import FAILED, WRONG_USE
 from matrixsched.ops.remedies import spoken
 from matrixsched.ops.render import OUTPUT_LOST, forget_output, prepare_streams, say
@@ -34,7 +45,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (installing, working, scheduling, acting, sharding, limiting, pruning):
+for part in (installing, working, scheduling, acting, explaining, planning, templating, limiting, sharding, pruning):
     part.register(cli)
 
 

@@ -162,7 +162,7 @@ def _plain_value(value: object) -> object:
             return value.total_seconds()
         case datetime():
             return value.isoformat()
-        case None | bool() | int() | float() | str() | list():
+        case None | bool() | int() | float() | str() | list() | dict():
             return value
     return str(value)
 
@@ -180,11 +180,11 @@ def _shown(value: object) -> str:
         case int():
             return f"{value:,}"
         case list():
-            return ", ".join(map(_visible, map(str, value))) or "-"
-    return _visible(str(value))
+            return ", ".join(map(visible, map(str, value))) or "-"
+    return visible(str(value))
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """The text without what would command the terminal or begin a new line: errors are written by others."""
     return "".join(
         char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNSEEN else char for char in text

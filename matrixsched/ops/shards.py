@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, assert_never
 from uuid import UUID
 
 from matrixsched.app import App
 from matrixsched.errors import BadInput
 from matrixsched.ops.render import Count, Facts, age
+from matrixsched.rules.explanation import SILENT_AFTER
 from matrixsched.store.values import ShardReport
 
 COUNT_MAX = 10_000
-SILENT_AFTER = timedelta(seconds=10)
-"""The default lease: a holder that was silent for longer has lost its shard to whoever asks."""
 
 
 async def listed(app: App) -> list[ShardReport]:

@@ -189,5 +189,7 @@ class Attempt:
     tick_failures: int
     interruptions: int
     """Of this row since an outcome was last recorded."""
+    limit: str | None = None
+    """The key of the limit that the caller chose."""
     slot: Slot | None = None
     """None: it may start at once."""

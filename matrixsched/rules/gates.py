@@ -87,14 +87,11 @@ class Bucket:
         """The slot of a row that starts then: the next one, or a later one where the next would be too late by then."""
         if self._period_ns is None or start_ns - self.next_slot_ns <= SPREAD_NS:
             return self.next_slot_ns
-        # What is slowed down keeps no slots: they would go at once, which is the opposite.
-        pool = 0 if self.limit.is_slowed(self.now) else self.limit.pool
-        return first_slot(self.next_slot_ns, start_ns, self._period_ns, pool)
+        return first_slot(self.next_slot_ns, start_ns, self._period_ns, self.limit.pool_at(self.now))
 
     def take(self, start_ns: int) -> None:
         if self._period_ns is not None:
-            slot_ns = self.slot_for(start_ns)
-            self.next_slot_ns = self.limit.following(slot_ns, self._period_ns, self.now)
+            self.next_slot_ns = self.limit.following(self.slot_for(start_ns), self.now)
 
     def waits_until(self, start_ns: int) -> int | None:
         """When slots of it must no longer pass unused for the sake of a row that starts then; None: none must."""
@@ -184,7 +181,7 @@ def admit(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates, r
             for name in open_lanes:
                 if room <= 0:
                     break
-                found = _hindrance(lanes[name], gates)
+                found = hindrance(lanes[name], gates)
                 if found is not None:
                     held[name] = found
                     continue
@@ -218,7 +215,7 @@ def assign(claimed: Sequence[str], lanes: Mapping[str, Lane], gates: Gates) -> l
 
 def hindrances(names: Iterable[str], lanes: Mapping[str, Lane], gates: Gates) -> dict[str, Held]:
     """What keeps the next row of each of these lanes from going now; those that nothing does are not named."""
-    found = {name: _hindrance(lanes[name], gates) for name in names}
+    found = {name: hindrance(lanes[name], gates) for name in names}
     return {name: held for name, held in found.items() if held is not None}
 
 
@@ -235,7 +232,7 @@ def _share_used(lane: Lane, gates: Gates) -> float:
     return 0.0 if allowance is None else allowance.share_used
 
 
-def _hindrance(lane: Lane, gates: Gates) -> Held | None:
+def hindrance(lane: Lane, gates: Gates) -> Held | None:
     """What keeps the next row of a lane from going now."""
     buckets = gates.buckets(lane)
     if any(bucket.busy for bucket in buckets):

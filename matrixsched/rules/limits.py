@@ -14,6 +14,7 @@ from matrixsched.errors import InvalidId, InvalidLimit
 from matrixsched.rules.lanes import ANY_KEY, GLOBAL, handler_limit, key_limit, template_limit
 from matrixsched.rules.names import check_name
 from matrixsched.rules.rates import Rate
+from matrixsched.rules.throughput import slots_at_hand
 from matrixsched.rules.times import check_duration, check_integer, check_time
 
 POOL_MAX = 1_000_000_000
@@ -69,29 +70,21 @@ class Limit:
             case Closed():
                 return 0
             case rate:
-                first = self._first_slot_ns(rate, now)
-                return max(0, (in_nanoseconds(now) - first) // rate.period_ns + 1)
+                return slots_at_hand(self.next_slot_ns, in_nanoseconds(now), rate.period_ns, self.pool_at(now))
 
-    def after(self, count: int, now: datetime) -> int:
-        """The next slot once `count` are taken."""
+    def pool_at(self, now: datetime) -> int:
+        """What is slowed down keeps no slots: they would go at once, which is the opposite."""
+        return 0 if self.is_slowed(now) else self.pool
+
+    def following(self, slot_ns: int, now: datetime) -> int:
+        """The slot that follows one that is taken now; past the end of a slow-down it is by the limit's own rate."""
         rate = self.effective(now)
         if not isinstance(rate, Rate):
-            return self.next_slot_ns
-        return self.following(self._first_slot_ns(rate, now), count * rate.period_ns, now)
-
-    def following(self, slot_ns: int, later_ns: int, now: datetime) -> int:
-        """The slot that is so much later than another.
-
-        Of those taken at a slow rate none reaches further than a period past the end of the slow-down.
-        """
+            return slot_ns
+        next_ns = slot_ns + rate.period_ns
         if self.slow_until is None or now >= self.slow_until:
-            return slot_ns + later_ns
-        return min(slot_ns + later_ns, max(slot_ns, in_nanoseconds(self.slow_until)) + _period_ns(self.rate))
-
-    def _first_slot_ns(self, rate: Rate, now: datetime) -> int:
-        # What is slowed down keeps no slots: they would go at once, which is the opposite.
-        kept = 0 if self.is_slowed(now) else max(0, self.pool - 1)
-        return max(self.next_slot_ns, in_nanoseconds(now) - kept * rate.period_ns)
+            return next_ns
+        return min(next_ns, max(slot_ns, in_nanoseconds(self.slow_until)) + _period_ns(self.rate))
 
     # Changes. Whoever makes them holds the row.
 

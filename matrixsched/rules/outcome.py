@@ -8,6 +8,9 @@ from typing import assert_never
 
 from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Outcome, State
+from matrixsched.rules.lanes import handler_limit, key_limit
+from matrixsched.rules.limits import check_slowable
+from matrixsched.rules.rates import Rate, check_rate
 from matrixsched.rules.retry import Retry, retry_delay
 from matrixsched.rules.schedule import is_misfire, next_tick
 from matrixsched.rules.texts import storable
@@ -31,11 +34,35 @@ class RetryAt:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.when, timedelta):
-            check_duration("RetryAt.when", self.when)
-        else:
-            check_time("RetryAt.when", self.when)
+        _check_when("RetryAt.when", self.when)
         _check_reason("RetryAt.reason", self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDown:
+    """Told to slow down, as by HTTP 429: try again then, and until then let no worker start what is under this limit.
+
+    With `rate` it is only slowed down, to that. Counts neither as success nor as failure.
+    """
+
+    until: datetime | timedelta
+    limit: str | None = None
+    """None: the key of the action, if it has one, or else its handler: key:<key>, handler:<name>."""
+    rate: Rate | str | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        _check_when("SlowDown.until", self.until)
+        if self.limit is not None:
+            check_slowable(self.limit)
+        if self.rate is not None:
+            check_rate(self.rate)
+        _check_reason("SlowDown.reason", self.reason)
+
+    def limit_of(self, attempt: Attempt) -> str:
+        if self.limit is not None:
+            return self.limit
+        return handler_limit(attempt.handler) if attempt.limit is None else key_limit(attempt.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +75,19 @@ class Cancel:
         _check_reason("Cancel.reason", self.reason)
 
 
+def _check_when(what: str, when: object) -> None:
+    if isinstance(when, timedelta):
+        check_duration(what, when)
+    else:
+        check_time(what, when)
+
+
 def _check_reason(what: str, reason: object) -> None:
     if not isinstance(reason, str):
         raise BadInput(f"{what} must be a string, not {type(reason).__name__}")
 
 
-HandlerOutcome = Done | RetryAt | Cancel
+HandlerOutcome = Done | RetryAt | SlowDown | Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +195,7 @@ def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread
     match ending:
         case Done():
             return _tick_ended(attempt, Outcome.SUCCEEDED, State.DONE, now, spread)
-        case RetryAt(when, reason):
+        case RetryAt(when=when, reason=reason) | SlowDown(until=when, reason=reason):
             later = when if isinstance(when, datetime) else None
             delay = when if isinstance(when, timedelta) else None
             return _again(attempt, Outcome.RETRIED, now, at=later, delay=delay, error=reason or None)

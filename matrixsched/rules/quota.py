@@ -247,7 +247,7 @@ def plan(
     selection = {group.template.name: group.template for group in waiting if not group.template.is_paused(now)}
     shares = _Shares(selection.values(), settings, max_to_send)
     room = _Room(max_to_send, template_max)
-    served = [_Served(group) for group in sorted(waiting, key=_turn) if group.template.name in selection]
+    served = [_Served(group) for group in sorted(waiting, key=turn) if group.template.name in selection]
     for one in served:
         one.take_share(*shares.of(one.group.template), room)
     if settings.spare is Spare.SHARE:
@@ -264,7 +264,7 @@ def plan(
     )
 
 
-def _turn(group: Group) -> tuple[int, datetime, str]:
+def turn(group: Group) -> tuple[int, datetime, str]:
     """The order in which groups are served."""
     return group.priority, group.template.last_served_at or TIME_MIN, group.template.name
 

@@ -71,9 +71,10 @@ def parse_rate(text: str) -> Rate:
     if found is None:
         raise InvalidRate(text, "it must be a whole number above zero, a slash and a time")
     number, per = found.groups()
-    if per.lower() in _NAMES:
-        return Rate(int(number), _UNITS[_NAMES[per.lower()]])
     try:
-        return Rate(int(number), parse_duration(per, "rate"))
+        named = _NAMES.get(per.lower())
+        return Rate(int(number), parse_duration(per, "rate") if named is None else _UNITS[named])
     except InvalidDurationText:
         raise InvalidRate(text, f"{per!r:.40} is no time") from None
+    except InvalidRate as error:
+        raise InvalidRate(text, error.why) from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from matrixsched.errors import UnknownZone
 from matrixsched.rules.lanes import lane_of
-from matrixsched.rules.quota import Group, Plan, QuotaSettings, caps, plan
+from matrixsched.rules.quota import Group, Plan, QuotaSettings, Spare, caps, plan, turn
 from matrixsched.rules.templates import SendWindow, Template
 from matrixsched.rules.windows import is_inside, windows_of
 
@@ -44,34 +45,43 @@ class Selection:
     max_to_send: int | None
     template_max: Mapping[str, int | None]
     now: datetime
-    messages: dict[Kind, Messages] = field(init=False, default_factory=dict)
-    zones_inside: dict[str, set[str]] = field(init=False, default_factory=dict)
+    messages: defaultdict[Kind, Messages] = field(init=False, default_factory=lambda: defaultdict(Messages))
+    zones_inside: defaultdict[str, set[str]] = field(init=False, default_factory=lambda: defaultdict(set))
     """By template, as lanes have them: empty for recipients without a zone."""
+    _rounds: int = field(init=False, default=0)
 
     def add(self, names: Iterable[str]) -> None:
         """Take up lanes; those of templates that are paused, or not there, have no part in it."""
-        known: dict[tuple[str, str | None], bool] = {}
+        active = {name: template for name, template in self.templates.items() if not template.is_paused(self.now)}
+        times = _Times(active.values(), self.settings, self.now)
         for name in names:
             lane = lane_of(name)
-            template = self.templates.get(lane.template or "")
-            if template is None or template.is_paused(self.now):
+            template = active.get(lane.template or "")
+            if template is None:
                 continue
-            place = (template.name, lane.zone)
-            if place not in known:
-                windows = windows_of(template, self.settings)
-                known[place] = is_time(windows, lane.zone or template.zone, self.now)
-            if known[place]:
-                self.zones_inside.setdefault(template.name, set()).add(lane.zone or "")
-            kind = Kind(template.name, lane.priority, known[place])
-            self.messages.setdefault(kind, Messages()).lanes.append(name)
+            inside = times.is_right(template, lane.zone)
+            if inside:
+                self.zones_inside[template.name].add(lane.zone or "")
+            self.messages[Kind(template.name, lane.priority, inside)].lanes.append(name)
 
     def uncounted(self) -> dict[Kind, int | None]:
-        """What is still to be counted, and how far; None: all.
+        """What is to be counted next, and how far; None: all. Asked until nothing is left to count.
 
-        The share of each depends on how many templates there are, and only counting tells which of them have messages
-        that are not expired: so it is asked until nothing is left to count.
+        First whether there is any of each kind, for the shares depend on how many templates have messages. Then as far
+        as each could be granted, in the order in which they are served: once the window is full, those that come later
+        have nothing of it, however many they are.
         """
-        present = {kind.template for kind, found in self.messages.items() if found.may_be_more or found.count}
+        if unseen := {kind: 1 for kind, found in self.messages.items() if found.counted_to == 0}:
+            return dict(unseen)
+        further = self._countable()
+        if self.max_to_send is None or self.settings.spare is Spare.SHARE:
+            return further
+        self._rounds += 1
+        return self._next_in_turn(further, self.max_to_send, reach=2**self._rounds)
+
+    def _countable(self) -> dict[Kind, int | None]:
+        """Kinds of which there may be more that could be granted."""
+        present = {kind.template for kind, found in self.messages.items() if found.count}
         wanted = caps(
             [self.templates[name] for name in present],
             self.settings,
@@ -81,14 +91,31 @@ class Selection:
         )
         further: dict[Kind, int | None] = {}
         for kind, found in self.messages.items():
-            if not found.may_be_more:
-                continue
-            cap = wanted[kind.template].inside if kind.inside else wanted[kind.template].outside
-            # One at least: a template that may send nothing now still counts as one that has messages.
-            cap = None if cap is None else max(1, cap)
-            if cap is None or (found.counted_to is not None and cap > found.counted_to):
-                further[kind] = cap
+            if found.may_be_more:
+                cap = wanted[kind.template].inside if kind.inside else wanted[kind.template].outside
+                if cap is None or cap > found.count:
+                    further[kind] = cap
         return further
+
+    def _next_in_turn(self, further: dict[Kind, int | None], left: int, *, reach: int) -> dict[Kind, int | None]:
+        """Of the kinds that are to be counted further those that come next, for `reach` times what is left for them."""
+        granted: dict[tuple[str, int], int] = defaultdict(int)
+        for grant in self.plan().grants:
+            granted[grant.template, grant.priority] += grant.granted
+        chosen: dict[Kind, int | None] = {}
+        for group in sorted(self._groups(), key=turn):
+            name, priority = group.template.name, group.priority
+            mine = {
+                kind: further[kind] for inside in (True, False) if (kind := Kind(name, priority, inside)) in further
+            }
+            if not mine and not chosen:
+                left -= granted[name, priority]
+            if left <= 0:
+                break
+            chosen |= mine
+            if sum(cap or 0 for cap in chosen.values()) >= reach * left:
+                break
+        return chosen
 
     def note(self, counted: Mapping[Kind, int], asked: Mapping[Kind, int | None]) -> None:
         for kind, count in counted.items():
@@ -113,9 +140,23 @@ class Selection:
         return 0 if found is None else found.count
 
 
-def is_time(windows: Sequence[SendWindow], zone: str, now: datetime) -> bool:
-    """Whether it is the right time of the day there; in a zone that this machine does not know it never is."""
-    try:
-        return bool(windows) and is_inside(windows, zone, now)
-    except UnknownZone:
-        return False
+class _Times:
+    """Where it is the right time of the day for which template; worked out once for templates with the same windows."""
+
+    def __init__(self, templates: Iterable[Template], settings: QuotaSettings, now: datetime) -> None:
+        self._now = now
+        self._windows = {template.name: windows_of(template, settings) for template in templates}
+        self._known: dict[tuple[SendWindow, ...], dict[str, bool]] = {windows: {} for windows in self._windows.values()}
+        self._by_template = {name: self._known[windows] for name, windows in self._windows.items()}
+
+    def is_right(self, template: Template, zone: str | None) -> bool:
+        known, place = self._by_template[template.name], zone or template.zone
+        if place not in known:
+            known[place] = self._ask(self._windows[template.name], place)
+        return known[place]
+
+    def _ask(self, windows: tuple[SendWindow, ...], zone: str) -> bool:
+        try:
+            return bool(windows) and is_inside(windows, zone, self._now)
+        except UnknownZone:
+            return False  # this machine's data are older than the zone: then it is not known to be the right time

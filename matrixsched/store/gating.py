@@ -94,11 +94,11 @@ class StoredGates:
                 own = buckets.get(name) or Bucket(Limit(name=name, updated_at=self.now), self.now, busy=True)
                 buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy, lead)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
-        quotas |= {quota.template.name: _quota_now(quota, self.now) for quota in self.quotas}
+        quotas |= {quota.template.name: quota_now(quota, self.now) for quota in self.quotas}
         return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
 
 
-def _quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
+def quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
     template = quota.template
     allowances = {
         (grant.priority, grant.inside): Allowance(
@@ -198,7 +198,10 @@ class GatedClaims:
         yield from self._spend(_spent(gates, claimed, admission, held, found, lanes, filled))
         return GatedClaim(
             now=stored.now,
-            attempts=[replace(attempt, slot=slot) for (_, attempt), slot in zip(claimed, slots, strict=True)],
+            attempts=[
+                replace(attempt, limit=lanes[name].key, slot=slot)
+                for (name, attempt), slot in zip(claimed, slots, strict=True)
+            ],
             held=held,
         )
 

@@ -15,6 +15,7 @@ from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
 from matrixsched.store.planning import Planning
+from matrixsched.store.reports import Reporting
 from matrixsched.store.stock import Stock
 from matrixsched.store.templates import Templates
 from matrixsched.store.transition import Transition
@@ -36,7 +37,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Planning, Stock, Templates, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(

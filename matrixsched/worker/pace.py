@@ -43,7 +43,7 @@ async def paced(
             # Whatever it is, the daemon goes on: the database may be away, and rows are safe where they are.
             failures += 1
             rest_s = backoff_s(failures, first=0.05, most=rest_max_s, spread=chance.random())
-            events.emit(StepFailed(name, _described(error), failures, rest_s))
+            events.emit(StepFailed(name, described(error), failures, rest_s))
             await clock.sleep(rest_s)  # news do not make a database come back sooner
             continue
         if rest_s > 0:
@@ -52,7 +52,7 @@ async def paced(
             await anyio.lowlevel.checkpoint()
 
 
-def _described(error: Exception) -> str:
+def described(error: Exception) -> str:
     """Our own errors hold no secrets; of others, which may hold values, only what and where."""
     if isinstance(error, MatrixSchedError):
         return f"{type(error).__name__}: {error}"

@@ -18,7 +18,15 @@ import anyio.to_thread
 from matrixsched.clock import Chance, Clock
 from matrixsched.context import Context
 from matrixsched.errors import InvalidPayload
-from matrixsched.events import AttemptDropped, AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
+from matrixsched.events import (
+    AttemptDropped,
+    AttemptEnded,
+    AttemptStarted,
+    ClaimsGivenBack,
+    Events,
+    HandlerLeaked,
+    SlotsVoided,
+)
 from matrixsched.handlers import Handlers, Middleware
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import room
@@ -28,6 +36,7 @@ from matrixsched.rules.outcome import (
     Ending,
     Failed,
     RetryAt,
+    SlowDown,
     TimedOut,
     Unrunnable,
     Verdict,
@@ -43,6 +52,7 @@ from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.run import Cause, Run, context_of, describe, ending_of, is_cancelled, leave
+from matrixsched.worker.slowing import tell_fleet
 
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
@@ -217,6 +227,9 @@ class Runner:
         except Exception as error:
             # Whatever we did not think of concerns this attempt alone: its neighbours run, and the worker lives.
             ending = Failed(describe(error))
+        if isinstance(ending, SlowDown):
+            patience_s = self._policy.farewell.total_seconds()
+            await tell_fleet(self._store, held.attempt, ending, self._events, patience_s=patience_s)
         if ending is not None:
             self._end(held, ending, started_at)
 
@@ -281,7 +294,7 @@ class Runner:
             returned = await self._invoke(run, payload, context)
             if isinstance(returned, Retry):
                 return Failed("the handler returned a Retry, which is a policy: to be run again, return RetryAt(when)")
-            return returned if isinstance(returned, Done | RetryAt | Cancel) else Done()
+            return returned if isinstance(returned, Done | RetryAt | SlowDown | Cancel) else Done()
         except BaseException as error:
             # A handler may raise anything, SystemExit and cancellations of its own included. Only when it was us, or
             # whoever runs us, that cancelled may the cancellation go on.
@@ -360,6 +373,7 @@ class Runner:
                     run_s,
                     now - attempt.due_at - timedelta(seconds=run_s),
                     verdict.next_at,
+                    attempt.template,
                 )
             )
 
@@ -438,6 +452,8 @@ class Runner:
     async def _give_back_stale(self, now: float) -> None:
         patience_s = self._policy.attempt_lease.total_seconds() / 3
         stale, self._void = self._void, []
+        if stale:
+            self._events.emit(SlotsVoided(len(stale)))
         while self._waiting and now - self._waiting[0].asked_at >= patience_s:
             stale.append(self._waiting.popleft())
         await self._give_back(stale)

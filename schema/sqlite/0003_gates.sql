@@ -1,7 +1,8 @@
 -- Gates: limits for the whole fleet, templates with their quota, and the lanes in which actions wait for them.
 -- Only adds. Workers that know schema 2 alone know no gates: setting the first limit or template says so in
 -- installation.oldest_library.
--- Differs from postgresql/0003_gates.sql: SQLite has no vacuum to tune, and a key of the index carries the shard.
+-- Differs from postgresql/0003_gates.sql: SQLite has no vacuum to tune, a key of the index carries the shard, and what has no
+-- end is sorted first unless told otherwise.
 
 -- A bucket of time slots: whoever claims takes the next ones, `next_slot_ns` is the first that is free.
 create table matrixsched_limits (
@@ -81,6 +82,12 @@ create index matrixsched_held_lanes_ready on matrixsched_held_lanes (ready_at);
 create index if not exists matrixsched_processing_queue_gated
     on matrixsched_processing_queue (lane, scheduled_at, expires_at, shard_id)
     where lane >= 'limit|' and lane < 'quota}';
+
+-- The order of a lane is by the time a row is due, then by the end of its time; without an end it comes last, which for
+-- SQLite has to be said.
+drop index matrixsched_processing_queue_due;
+create index matrixsched_processing_queue_due
+    on matrixsched_processing_queue (shard_id, lane, scheduled_at, coalesce(expires_at, 9223372036854775807));
 
 -- The live actions of a template: to stop a campaign, and to foresee how it goes on.
 create index if not exists matrixsched_scheduled_actions_template

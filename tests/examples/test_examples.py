@@ -41,6 +41,11 @@ user 1 left, nothing more is asked
 welcome:1 is done
 ask:1 is cancelled
 """,
+    "campaign.py": """\
+sent: 50 news, 50 offers, 0 later
+told to slow down: 1 time
+50 of the paused one are cancelled
+""",
     "fastapi_app.py": """\
 201 {'id': 1}
 {'item': 'tea', 'confirmed': True}
@@ -48,6 +53,8 @@ ask:1 is cancelled
 ['confirm:1']
 """,
 }
+
+THROUGHPUT = "throughput.py"
 
 
 def variables(database_url: str) -> dict[str, str]:
@@ -68,6 +75,14 @@ def run(*command: str, folder: Path, database_url: str) -> str:
 def test_an_example_says_what_it_should(example: str, database_url: str, tmp_path: Path) -> None:
     said = run(sys.executable, str(EXAMPLES / example), folder=tmp_path, database_url=database_url)
     assert said == SAID[example]
+
+
+def test_the_throughput_example_takes_its_time(tmp_path: Path) -> None:
+    said = run(sys.executable, str(EXAMPLES / THROUGHPUT), folder=tmp_path, database_url="none")
+    lines = [re.fullmatch(r"(\d+\.\d) s: (.*)", line) for line in said.splitlines()]
+    assert [line[2] for line in lines if line] == [*(f"page {page}" for page in range(1, 21)), "22 calls"]
+    assert lines[-1] is not None
+    assert float(lines[-1][1]) >= 4.4
 
 
 def test_the_commands_of_the_django_example_work_when_pasted(database_url: str, tmp_path: Path) -> None:
@@ -122,4 +137,4 @@ def test_every_example_is_listed_and_run() -> None:
     listed = re.findall(r"^\| \[(\S+)\]\((\S+)\)", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE)
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix == ".py"}
     assert {name for name, link in listed if name == link} == files | {"django_project"}
-    assert files == SAID.keys()
+    assert files == SAID.keys() | {THROUGHPUT}

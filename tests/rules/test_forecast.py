@@ -154,11 +154,29 @@ def test_messages_go_inside_first_and_by_their_recipients_zones():
     assert found.finishes_at == WINDOW + 14 * MINUTE
 
 
+def test_what_was_due_first_goes_first_and_of_that_what_expires_first():
+    """Also over zones: their messages are of one template."""
+    urgent = a_lot(300, zone="Asia/Tokyo", expires=30 * MINUTE)
+    patient = a_lot(300, zone="Europe/London", expires=2 * HOUR)
+    for stock in ([urgent, patient], [patient, urgent]):
+        found = outlook(foreseen(stock, under=limits(total="10/min")))
+        assert (found.sent, found.expires) == ((600, 0, 0, 0), 0)
+    older = a_lot(300, zone="Europe/London", expires=2 * HOUR, due=-HOUR)
+    assert outlook(foreseen([urgent, older], under=limits(total="10/min"))).expires == 290  # one window is left for it
+
+
 def test_an_important_priority_goes_before_the_others():
     stock = [a_lot(100, "late", priority=1), a_lot(250, priority=0)]
     forecast = foreseen(stock, a_template(), a_template("late"), under=limits(total="100/min"))
     assert (outlook(forecast).planned, outlook(forecast, "late").planned) == (50, 50)
     assert forecast.templates == 2
+
+
+def test_templates_take_turns_where_there_is_no_room_for_all():
+    names = ["a", "b", "c"]
+    forecast = foreseen([a_lot(1_000, name) for name in names], *map(a_template, names), under=limits(total="1/min"))
+    assert [outlook(forecast, name).planned for name in names] == [1, 0, 0]
+    assert [outlook(forecast, name).sent for name in names] == [(20,) * 4] * 3
 
 
 def test_several_windows_taken_as_one_come_to_the_same():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from matrixsched.errors import InvalidId, InvalidLimit
 from matrixsched.rules.limits import Closed, Limit, check_key, check_limit_name, in_nanoseconds, slower
 from matrixsched.rules.rates import Rate, parse_rate
+from matrixsched.rules.throughput import first_slot
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -27,16 +29,13 @@ def a_limit(rate: str | None = None, **facts: object) -> Limit:
 def take(limit: Limit, at: datetime) -> tuple[int, Limit]:
     """All that can be had at that time."""
     count = limit.left(at)
+    rate = limit.effective(at)
     assert count is not None
-    return count, Limit(
-        name=limit.name,
-        rate=limit.rate,
-        pool=limit.pool,
-        next_slot_ns=limit.after(count, at),
-        slow_until=limit.slow_until,
-        slow_rate=limit.slow_rate,
-        updated_at=limit.updated_at,
-    )
+    assert isinstance(rate, Rate)
+    for _ in range(count):
+        slot = first_slot(limit.next_slot_ns, in_nanoseconds(at), rate.period_ns, limit.pool_at(at))
+        limit = replace(limit, next_slot_ns=limit.following(slot, at))
+    return count, limit
 
 
 # Names.

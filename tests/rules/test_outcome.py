@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Claim, Outcome, State, Terms
 from matrixsched.rules.outcome import (
     Cancel,
@@ -16,6 +17,7 @@ from matrixsched.rules.outcome import (
     Failed,
     Missed,
     RetryAt,
+    SlowDown,
     Stopped,
     TimedOut,
     Unrunnable,
@@ -79,6 +81,9 @@ EXPIRING = an_attempt(expires_at=NOW + timedelta(milliseconds=500))
         (EXPIRING, Failed("x"), Outcome.FAILED, State.EXPIRED, 0, None, None),
         (ONCE, RetryAt(NOW + 5 * SECOND), Outcome.RETRIED, State.LIVE, 0, NOW + 5 * SECOND, None),
         (FAILED_BEFORE, RetryAt(5 * SECOND), Outcome.RETRIED, State.LIVE, 0, None, 5 * SECOND),
+        (ONCE, SlowDown(NOW + 5 * SECOND), Outcome.RETRIED, State.LIVE, 0, NOW + 5 * SECOND, None),
+        (FAILED_BEFORE, SlowDown(5 * SECOND, rate="1/s"), Outcome.RETRIED, State.LIVE, 0, None, 5 * SECOND),
+        (EXPIRING, SlowDown(HOUR), Outcome.RETRIED, State.EXPIRED, 0, None, None),
         (REPEATING, Cancel("enough"), Outcome.CANCELLED, State.CANCELLED, 0, None, None),
         (ONCE, Stopped(), Outcome.INTERRUPTED, State.LIVE, 0, None, timedelta(0)),
         (ONCE, Unrunnable("no such field"), Outcome.QUARANTINED, State.QUARANTINED, 0, None, None),
@@ -95,6 +100,36 @@ def test_what_follows_from_how_an_attempt_ended(attempt, ending, outcome, state,
 
 def test_a_snooze_keeps_the_failures_counted_so_far():
     assert judge(FAILED_BEFORE, RetryAt(SECOND), TWICE, NOW, 0).tick_failures == 1
+
+
+def test_being_told_to_slow_down_is_recorded_with_its_reason():
+    assert judge(ONCE, SlowDown(SECOND, reason="HTTP 429"), TWICE, NOW, 0).error == "HTTP 429"
+
+
+def test_what_is_slowed_down_is_the_key_or_else_the_handler_unless_it_is_named():
+    with_key = an_attempt(limit="acme")
+    assert SlowDown(SECOND).limit_of(an_attempt(handler="send")) == "handler:send"
+    assert SlowDown(SECOND).limit_of(with_key) == "key:acme"
+    assert SlowDown(SECOND, limit="global").limit_of(with_key) == "global"
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"until": -SECOND}, "SlowDown.until is negative"),
+        ({"until": datetime(2030, 1, 1)}, "SlowDown.until has no time zone"),  # noqa: DTZ001
+        ({"until": 60}, "SlowDown.until must be a datetime"),
+        ({"until": None}, "SlowDown.until must be a datetime"),
+        ({"until": SECOND, "limit": "promo"}, "did you mean"),
+        ({"until": SECOND, "limit": "key:*"}, "slow one of them down"),
+        ({"until": SECOND, "rate": "0/min"}, "must be between 1 and"),
+        ({"until": SECOND, "rate": 10}, "it must be text such as 100/min"),
+        ({"until": SECOND, "reason": 429}, "SlowDown.reason must be a string, not int"),
+    ],
+)
+def test_slowing_down_to_nowhere_is_refused(given, error):
+    with pytest.raises(BadInput, match=error):
+        SlowDown(**given)
 
 
 def test_a_new_tick_has_its_retries_back():

@@ -347,3 +347,21 @@ async def test_settings_that_make_no_sense_are_refused_and_change_nothing(app: A
     with pytest.raises(error):
         await app.quota.set(**options)
     assert await app.quota.settings() == QuotaSettings()
+
+
+# From synchronous code.
+
+
+def test_synchronous_code_has_the_same(database_url: str):
+    app = App(database_url)
+    app.sync.init(shards=4)
+    with app.sync:
+        assert app.sync.templates.set("promo", weight=2).weight == 2
+        assert [template.name for template in app.sync.templates.list()] == ["promo"]
+        app.sync.schedule("greet", template="promo", delay=MINUTE)
+        assert app.sync.templates.count("promo") == 1
+        assert app.sync.templates.pause("promo", MINUTE).paused_until is not None
+        assert app.sync.templates.resume("promo") == app.sync.templates.get("promo")
+        assert app.sync.templates.stop("promo") == 1
+        app.sync.templates.remove("promo")
+        assert app.sync.quota.set(spare="share") == app.sync.quota.settings() == QuotaSettings(spare=Spare.SHARE)

@@ -47,12 +47,15 @@ EXTEND_BY_ATTEMPT = Mutant(
 CLAIM_WAITS = Mutant("claim", "for update skip locked", "for update")
 MOVE_WAITS = Mutant("move", "for update skip locked", "for update")
 ACTIONS_LOCKED = (
-    Mutant("claim", "due d left join matrixsched.scheduled_actions", "due d join matrixsched.scheduled_actions"),
-    Mutant("claim", "r on r.action_id = d.action_id )", "r on r.action_id = d.action_id for no key update of a)"),
+    Mutant(
+        "claim", "and a.state = 'live' offset 0) a on true", "and a.state = 'live' for no key update of a) a on true"
+    ),
     Mutant("move", "taken t left join matrixsched.scheduled_actions", "taken t join matrixsched.scheduled_actions"),
     Mutant("move", "r on r.action_id = t.action_id )", "r on r.action_id = t.action_id for no key update of a)"),
 )
-NO_SUSPICION = Mutant("claim", "d.interrupted >= cast(:suspect_from as integer)", "false")
+NO_SUSPICION = Mutant(
+    "claim", "d.interrupted < cast(:suspect_from as integer) or d.lane like 'handler!%'", "d.interrupted < 1000"
+)
 
 
 # Record and extend.

@@ -26,6 +26,7 @@ from matrixsched.store.migrations import load_migrations
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
+from matrixsched.store.stock import BEGINNING
 from matrixsched.store.transition import Ask, Transition
 from matrixsched.store.values import Change, Ended, Holding, SweepPosition, TidyPosition
 
@@ -160,6 +161,7 @@ HOT: dict[str, Transition[Any]] = {
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
     "history": DO.history(0, "running 0"),
     "shards": DO.shards(count_max=LIMIT),
+    "stock": DO.stock(BEGINNING, now=NOW, until=NOW + timedelta(days=1), grid=timedelta(minutes=15), limit=LIMIT),
     "backlog": DO.backlog(count_max=LIMIT),
     "backlog, nothing due": BEFORE_ALL.backlog(count_max=LIMIT),
     "prune_actions": DO.prune_actions(State.DONE, keep=timedelta(days=7), limit=LIMIT),

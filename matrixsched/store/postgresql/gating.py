@@ -30,7 +30,7 @@ class PostgresGating(PostgresAsking, GatedClaims):
 
     def _lock_grants(self, templates: Sequence[str]) -> Conversation[Sequence[StoredQuota]]:
         rows = yield self._ask("lock_grants", templates=templates)
-        return [_quota_of(list(found)) for _, found in groupby(sorted(rows, key=_template), key=_template)]
+        return quotas_of(rows)
 
     def _claim_admitted(
         self, shard: int, sync_guid: UUID, counts: Mapping[str, int], suspect_room: int, attempt_lease: timedelta
@@ -70,6 +70,11 @@ class PostgresGating(PostgresAsking, GatedClaims):
     def relist_lanes(self, *, every: timedelta) -> Conversation[bool]:
         (row,) = yield self._ask("relist_lanes", every=every, look_again_max=LOOK_AGAIN_MAX)
         return bool(row["turns"])
+
+
+def quotas_of(rows: Sequence[Row]) -> list[StoredQuota]:
+    by_template = groupby(sorted(rows, key=_template), key=_template)
+    return [_quota_of(list(found)) for _, found in by_template]
 
 
 def _template(row: Row) -> str:

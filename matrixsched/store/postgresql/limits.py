@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 from matrixsched.errors import UnknownTemplate
 from matrixsched.rules.lanes import ANY_KEY
@@ -37,12 +38,14 @@ class PostgresLimits(PostgresAsking):
     def slow_down(
         self, name: str, until: datetime | timedelta, *, rate: Rate | None, reason: str | None
     ) -> Conversation[Limit | None]:
-        def slowed(limit: Limit, now: datetime) -> Limit:
-            return limit.slowed(until if isinstance(until, datetime) else now + until, rate, reason, now)
-
         (clock,) = yield self._ask("now")
-        if isinstance(until, datetime) and until <= clock["now"]:
+        end = until if isinstance(until, datetime) else clock["now"] + until
+        if end <= clock["now"]:
             return None
+
+        def slowed(limit: Limit, now: datetime) -> Limit:
+            return limit.slowed(end, rate, reason, now)
+
         yield from self._check_template(name)
         # A whole fleet may be told at once: nobody waits for the lock who has nothing to add.
         for row in (yield self._ask("find_limits", names=[name])):
@@ -80,7 +83,8 @@ class PostgresLimits(PostgresAsking):
     def _check_template(self, name: str) -> Conversation[None]:
         template = template_of(name)
         if template is not None and not (yield self._ask("template_exists", template=template)):
-            raise UnknownTemplate(template, ())
+            known = [row["name"] for row in (yield self._ask("templates", template=None))]
+            raise UnknownTemplate(template, get_close_matches(template, known))
 
     def _change(self, name: str, rule: Callable[[Limit, datetime], Limit]) -> Conversation[tuple[Limit, datetime]]:
         (row,) = yield self._ask("write_limit.hold", limit_name=name)

@@ -95,7 +95,7 @@ class PostgresTemplates(PostgresLimits):
         (row,) = yield self._ask(
             "cancel_template", template=name, guids=guids, after_shard=after_shard, after_id=after_id
         )
-        is_last = row["cancelled"] < len(guids)
+        is_last = row["looked"] < len(guids)
         return Stopped(row["cancelled"], None if is_last else (row["shard_id"], row["action_id"]))
 
     @transition

@@ -96,7 +96,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
 
     def _lock_grants(self, templates: Sequence[str]) -> Conversation[Sequence[StoredQuota]]:
         rows = yield self._ask("lock_grants", templates=as_json(templates), now=self._now())
-        return [_quota_of(list(found)) for _, found in groupby(rows, key=lambda row: str(row["template"]))]
+        return quotas_of(rows)
 
     def _claim_admitted(
         self, shard: int, sync_guid: UUID, counts: Mapping[str, int], suspect_room: int, attempt_lease: timedelta
@@ -146,6 +146,11 @@ class SqliteGating(SqliteAsking, GatedClaims):
 
 def gated_lanes_of(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row["gated_lane"] for row in rows if row["verdict"] == "gated"))
+
+
+def quotas_of(rows: Sequence[Row]) -> list[StoredQuota]:
+    by_template = groupby(rows, key=lambda row: str(row["template"]))
+    return [_quota_of(list(found)) for _, found in by_template]
 
 
 def _quota_of(rows: Sequence[Row]) -> StoredQuota:

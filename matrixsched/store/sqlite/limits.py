@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 from matrixsched.errors import UnknownTemplate
 from matrixsched.rules.lanes import ANY_KEY
@@ -84,7 +85,8 @@ class SqliteLimits(SqliteAsking):
     def _check_template(self, name: str) -> Conversation[None]:
         template = template_of(name)
         if template is not None and not (yield self._ask("template_exists", template=template)):
-            raise UnknownTemplate(template, ())
+            known = [row["name"] for row in (yield self._ask("templates", template=None))]
+            raise UnknownTemplate(template, get_close_matches(template, known))
 
     def _change(self, name: str, rule: Callable[[Limit, datetime], Limit], now: int) -> Conversation[Limit]:
         (row,) = yield self._ask("write_limit.hold", limit_name=name, now=now)

@@ -25,6 +25,7 @@ from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.planning import SqlitePlanning
+from matrixsched.store.sqlite.reports import SqliteReports
 from matrixsched.store.sqlite.rows import (
     ACTION,
     AGAIN,
@@ -78,7 +79,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteStock):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteReports, SqliteStock):
     @transition
     def schedule(
         self,

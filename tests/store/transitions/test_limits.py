@@ -101,6 +101,8 @@ async def test_the_limit_of_a_template_needs_the_template(scene):
             await change
     assert not await scene.table("limits")
     await add_template(scene, "promo")
+    with pytest.raises(UnknownTemplate, match="there is no template 'prmo'; close to it: promo"):
+        await set_limit(scene, "template:prmo")
     await set_limit(scene, "template:promo")
     await slow_down(scene, "template:promo")
     assert (await limit_of(scene, "template:promo")).effective(scene.now) == Closed(scene.now + MINUTE)

@@ -42,6 +42,11 @@ due as materialized (
             limit s.take
               for update skip locked) p
 ),
+suspects as materialized ( -- of a gated lane, as many as there is room for; their order is that of `due`
+    select action_guid from due
+     where cast(:gated as boolean) and interrupted >= cast(:suspect_from as integer)
+     limit cast(:suspect_room as integer)
+),
 limited as materialized ( -- what all actions, or all of a handler, must pass
     select name from matrixsched.limits where name = 'global' or name >= 'handler:' and name < 'handler;'
 ),
@@ -76,9 +81,7 @@ judged as materialized (
                           or exists (select from limited where name in ('global', 'handler:' || a.handler)))
                     then 'gated'
                 when d.interrupted < cast(:suspect_from as integer) or d.lane like 'handler!%' then 'claimed'
-                when cast(:gated as boolean)
-                     and row_number() over (partition by d.interrupted >= cast(:suspect_from as integer)
-                                            order by d.due_at) <= cast(:suspect_room as integer) then 'claimed'
+                when d.action_guid in (select action_guid from suspects) then 'claimed'
                 else 'suspect' end as verdict,
            case when a.lane <> '' then a.lane
                 else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')

@@ -12,8 +12,7 @@
 -- A row whose claimed_by is still set when it is due was interrupted.
 -- With :gated it is a gated lane, whose gates the caller holds open in the same transaction; rows that expired wait there
 -- for `expire_waiting`, lest they take the place of others.
--- Differs from postgresql/claim.sql: one lane at a time; of those due at the same time rows that never expire come first, as
--- in the index; the caller picks the suspects that are claimed; `judge` reads, the others write what it said, row by row by
+-- Differs from postgresql/claim.sql: one lane at a time; the caller picks the suspects that are claimed; `judge` reads, the others write what it said, row by row by
 -- exact key; all in one write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if
 -- there is any work.
 
@@ -36,7 +35,7 @@ with due as materialized (
        and exists (select 1 from matrixsched_shard_locks l
                     where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked)
        and (not :gated or p.expires_at is null or p.expires_at > {now})
-     order by p.scheduled_at, p.expires_at
+     order by p.scheduled_at, coalesce(p.expires_at, 9223372036854775807)
      limit :limit
 )
 select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_at, d.interrupted, d.blocked_until,

@@ -1,0 +1,454 @@
+"""Why an action has not run yet, or what became of it: the reasons, the deciding one first, each with the next move.
+
+What is finished, running or not due yet has one reason. What is due waits for
+
+    1. what nothing but a person or the time can open: its handler, its template, a limit that is closed
+    2. a worker at all: none was heard of, or the lock of its shard stands
+    3. its turn: in the incoming queue, as a suspect, for its quota, for the slots of its limits, behind others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from matrixsched.rules.action import Action, Spec, State, parked_lane
+from matrixsched.rules.gates import QuotaNow, instant
+from matrixsched.rules.lanes import ANY_KEY, Lane, is_gated, key_limit
+from matrixsched.rules.limits import Closed, Limit
+from matrixsched.rules.quota import QuotaSettings
+from matrixsched.rules.rates import Rate
+from matrixsched.rules.retry import is_suspect
+from matrixsched.rules.templates import Template
+from matrixsched.rules.windows import is_inside, next_change, window_text, windows_of
+
+QUIET_AFTER = timedelta(minutes=2)
+"""Workers that run give a sign of life at least every half a minute, also when they have nothing to do."""
+SILENT_AFTER = timedelta(seconds=10)
+"""The default lease: a holder that was silent for longer has lost its shard to whoever asks."""
+BEFORE_COUNT_MAX = 10_000
+
+
+class Why(StrEnum):
+    """The kind of a reason."""
+
+    FINISHED = "finished"
+    RUNNING = "running"
+    EXPIRED = "expired"
+    NOT_DUE = "not_due"
+    RETRY = "retry"
+    BLOCKED = "blocked"
+    """An attempt at an older version of it is under way."""
+    NO_HANDLER = "no_handler"
+    NO_TEMPLATE = "no_template"
+    PAUSED = "paused"
+    SLOWED = "slowed"
+    NO_WORKER = "no_worker"
+    STALE_LOCK = "stale_lock"
+    INCOMING = "incoming"
+    SUSPECT = "suspect"
+    UNPLANNED = "unplanned"
+    QUOTA = "quota"
+    OUTSIDE = "outside"
+    """Of the window of the recipient's day that its template is for."""
+    LIMIT = "limit"
+    TURN = "turn"
+    DUE = "due"
+    EXPIRES = "expires"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What may be done about it: in words and, mostly, as a command of `matrixsched`."""
+
+    text: str
+    command: str | None = None
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    why: Why
+    text: str
+    since: datetime | None = None
+    until: datetime | None = None
+    """When it is over, or looked at again, as far as that is known."""
+    move: Move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """The row of the processing queue that stands for an action."""
+
+    lane: str
+    due_at: datetime
+    """While it is claimed: when the attempt's lease ends."""
+    claimed_at: datetime | None
+    """Of the attempt under way, or of the one that was interrupted."""
+    is_claimed: bool
+    interrupted: int
+    before: int = 0
+    """How many rows of a gated lane were due before it, counted up to BEFORE_COUNT_MAX."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLock:
+    is_locked: bool
+    locked_by: str | None
+    heartbeat_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How an action stands, and everything that decides about it."""
+
+    now: datetime
+    action: Action
+    row: QueueRow | None
+    """None: it has not been moved out of the incoming queue, or it is finished."""
+    blocked_until: datetime | None
+    """The end of the lease of an attempt at another version."""
+    shard: ShardLock
+    worker_seen_at: datetime | None
+    """The last sign of life of any worker."""
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    """Those that it is under, by name, with key:*."""
+    template: Template | None = None
+    quota: QuotaNow | None = None
+    settings: QuotaSettings = QuotaSettings()
+
+    @property
+    def due_at(self) -> datetime:
+        """Since when it is held, or when it comes due."""
+        scheduled_at = self.action.status.scheduled_at
+        return scheduled_at if self.row is None or self.row.is_claimed else max(scheduled_at, self.row.due_at)
+
+    @property
+    def is_running(self) -> bool:
+        return self.row is not None and self.row.is_claimed and self.row.due_at > self.now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why an action has not run yet, or what became of it."""
+
+    id: str
+    handler: str
+    state: State
+    now: datetime
+    """The database's time when it was asked."""
+    due_at: datetime
+    """Since when it is held, or when it comes due."""
+    worker_seen_at: datetime | None
+    """The last sign of life of any worker."""
+    reasons: tuple[Reason, ...]
+
+    @property
+    def reason(self) -> Reason:
+        """The one that decides."""
+        return self.reasons[0]
+
+
+def lane_to_pass(spec: Spec) -> Lane:
+    """The gates that an action has to pass, as far as they exist."""
+    return Lane(handler=spec.handler, priority=spec.priority, key=spec.limit, template=spec.template, zone=spec.zone)
+
+
+def explain(standing: Standing) -> Explanation:
+    action = standing.action
+    return Explanation(
+        id=action.id,
+        handler=action.spec.handler,
+        state=action.status.state,
+        now=standing.now,
+        due_at=standing.due_at,
+        worker_seen_at=standing.worker_seen_at,
+        reasons=tuple(_reasons(standing)),
+    )
+
+
+def _reasons(standing: Standing) -> Iterator[Reason]:
+    if standing.action.status.state is not State.LIVE:
+        yield _finished(standing.action)
+        if standing.blocked_until is not None:
+            yield _still_running(standing)
+        return
+    if standing.is_running:
+        yield _running(standing)
+        return
+    if (found := _untimely(standing)) is not None:
+        yield found
+    else:
+        held = [*_shut(standing), *_unattended(standing), *_queued(standing), *_gated(standing)]
+        yield from held or [_due(standing)]
+    yield from _ending(standing)
+
+
+# One reason says it all.
+
+
+def _finished(action: Action) -> Reason:
+    state = action.status.state
+    if state in (State.FAILED, State.QUARANTINED, State.EXPIRED):
+        move = Move("to run it again", "actions redrive", (action.id,))
+    else:
+        move = Move("to run it once more", "actions run-now", (action.id,))
+    ended = {
+        State.DONE: "it is done",
+        State.FAILED: "it failed for good",
+        State.CANCELLED: "it was cancelled",
+        State.EXPIRED: "it expired before it could start",
+        State.QUARANTINED: "it was quarantined: it cannot be run as it is",
+    }
+    return Reason(why=Why.FINISHED, text=ended[state], since=action.status.finished_at, move=move)
+
+
+def _running(standing: Standing) -> Reason:
+    assert standing.row is not None
+    return Reason(
+        why=Why.RUNNING,
+        text="an attempt is under way",
+        since=standing.row.claimed_at,
+        move=Move("wait: if it does not end, its time limit ends it; if its worker is gone, another begins anew"),
+    )
+
+
+def _still_running(standing: Standing) -> Reason:
+    return Reason(
+        why=Why.RUNNING,
+        text="an attempt that began before is still under way; how it ends changes nothing",
+        until=standing.blocked_until,
+        move=Move("wait for its end"),
+    )
+
+
+def _untimely(standing: Standing) -> Reason | None:
+    """What is too late, or too early."""
+    status, spec, now = standing.action.status, standing.action.spec, standing.now
+    run_now = Move("to run it now", "actions run-now", (standing.action.id,))
+    if spec.expires_at is not None and spec.expires_at <= now:
+        return Reason(
+            why=Why.EXPIRED,
+            text="it expired before it could start; a worker records that when it tidies up",
+            since=spec.expires_at,
+            move=Move("schedule it again with a later end, or leave it"),
+        )
+    if status.scheduled_at > now:
+        if status.consecutive_failures:
+            failures = "once" if status.consecutive_failures == 1 else f"{status.consecutive_failures} times"
+            text = f"it failed {failures} in a row and waits for the next try"
+            return Reason(why=Why.RETRY, text=text, since=status.last_ended_at, until=status.scheduled_at, move=run_now)
+        return Reason(why=Why.NOT_DUE, text="it is not due yet", until=status.scheduled_at, move=run_now)
+    pushed = standing.due_at if standing.due_at > now else None
+    if (until := standing.blocked_until or pushed) is not None:
+        return Reason(
+            why=Why.BLOCKED,
+            text="an attempt that began before it was changed is under way, and there is one at a time",
+            since=status.scheduled_at,
+            until=until,
+            move=Move("wait: it starts when that attempt ends"),
+        )
+    return None
+
+
+def _due(standing: Standing) -> Reason:
+    return Reason(
+        why=Why.DUE,
+        text="it is due and nothing holds it: a worker takes it as soon as it has room",
+        since=standing.due_at,
+        move=Move("see what workers do", "shards list"),
+    )
+
+
+def _ending(standing: Standing) -> Iterator[Reason]:
+    expires_at = standing.action.spec.expires_at
+    if expires_at is not None and expires_at > standing.now:
+        never = expires_at <= standing.action.status.scheduled_at
+        yield Reason(
+            why=Why.EXPIRES,
+            text="it expires before it is due, and so never runs"
+            if never
+            else "it ends unsent unless it starts before",
+            until=expires_at,
+            move=Move("to change that, schedule it again with a later end"),
+        )
+
+
+# What nothing but a person or the time can open.
+
+
+def _shut(standing: Standing) -> Iterator[Reason]:
+    spec, row, now = standing.action.spec, standing.row, standing.now
+    if row is not None and row.lane == parked_lane(spec.handler):
+        yield Reason(
+            why=Why.NO_HANDLER,
+            text=f"no worker that met it has the handler {spec.handler!r}",
+            since=standing.due_at,
+            move=Move("start a worker whose App registers it", "worker", ("MODULE:APP",)),
+        )
+    if spec.template is not None:
+        yield from _shut_template(standing, spec.template)
+    for limit in _limits(standing):
+        if isinstance(closed := limit.effective(now), Closed):
+            yield _slowed(limit, "is closed", closed.until)
+
+
+def _shut_template(standing: Standing, name: str) -> Iterator[Reason]:
+    template = standing.template
+    if template is None:
+        yield Reason(
+            why=Why.NO_TEMPLATE,
+            text=f"its template {name!r} does not exist any more",
+            since=standing.due_at,
+            move=Move("create it again", "templates set", (name,)),
+        )
+    elif template.is_paused(standing.now):
+        yield Reason(
+            why=Why.PAUSED,
+            text=f"its template {name!r} is paused"
+            + (" until somebody resumes it" if template.paused_until is None else ""),
+            since=template.paused_at,
+            until=template.paused_until,
+            move=Move("to let it go on", "templates resume", (name,)),
+        )
+
+
+def _slowed(limit: Limit, how: str, until: datetime) -> Reason:
+    because = f", because: {limit.slow_reason}" if limit.slow_reason else ""
+    return Reason(
+        why=Why.SLOWED,
+        text=f"the limit {limit.name} {how}: it was told to slow down{because}",
+        until=until,
+        move=Move("to end that early", "limits resume", (limit.name,)),
+    )
+
+
+def _limits(standing: Standing) -> Iterator[Limit]:
+    """Those that it is under; a key without a limit of its own goes by key:*."""
+    lane, there = lane_to_pass(standing.action.spec), standing.limits
+    any_key = there.get(ANY_KEY)
+    for name in lane.limits:
+        if name in there:
+            yield there[name].under(any_key) if lane.key is not None and name == key_limit(lane.key) else there[name]
+
+
+# Somebody must be there to do it.
+
+
+def _unattended(standing: Standing) -> Iterator[Reason]:
+    seen, lock, shard = standing.worker_seen_at, standing.shard, standing.action.meta.shard
+    start = Move("start a worker", "worker", ("MODULE:APP",))
+    if seen is None or standing.now - seen > QUIET_AFTER:
+        text = "no worker has ever run here" if seen is None else "no worker has been heard of lately"
+        yield Reason(why=Why.NO_WORKER, text=text, since=seen, move=start)
+    if lock.is_locked and standing.now - lock.heartbeat_at > SILENT_AFTER:
+        yield Reason(
+            why=Why.STALE_LOCK,
+            text=f"the lock of its shard {shard} stands without a heartbeat of its holder, {lock.locked_by}; "
+            "a worker takes it over by itself",
+            since=lock.heartbeat_at,
+            move=Move("to free it now", "shards release", (str(shard),)),
+        )
+
+
+# It has to wait for its turn.
+
+
+def _queued(standing: Standing) -> Iterator[Reason]:
+    row, lock, shard = standing.row, standing.shard, standing.action.meta.shard
+    if row is None:
+        holder = f"is held by {lock.locked_by}" if lock.is_locked else "has no holder now"
+        yield Reason(
+            why=Why.INCOMING,
+            text=f"no worker has looked into the incoming queue of shard {shard} since; the shard {holder}",
+            since=standing.due_at,
+            move=Move("wait a second or two; then see what workers do", "shards list"),
+        )
+    elif is_suspect(row.interrupted + row.is_claimed):
+        yield Reason(
+            why=Why.SUSPECT,
+            text=f"its attempts were interrupted {row.interrupted + row.is_claimed} times: it may be what kills its "
+            "worker, so a process runs one such action at a time",
+            since=standing.due_at,
+            move=Move("see how its attempts ended", "actions show", (standing.action.id,)),
+        )
+
+
+def _gated(standing: Standing) -> Iterator[Reason]:
+    template, quota = standing.template, standing.quota
+    if template is not None and quota is not None and not quota.is_paused:
+        yield from _quota(standing, template, quota)
+    now, paced = standing.now, False
+    for limit in _limits(standing):
+        rate = limit.effective(now)
+        paced = paced or isinstance(rate, Rate)
+        if isinstance(rate, Rate) and limit.left(now) == 0:
+            next_slot = instant(limit.next_slot_ns)
+            if limit.is_slowed(now):
+                yield _slowed(limit, f"is at {rate} with no slot left", next_slot)
+            else:
+                yield _used_up(limit, rate, standing.due_at, next_slot)
+    row = standing.row
+    if row is not None and row.before and is_gated(row.lane) and (paced or quota is not None):
+        yield _behind(standing, row.before)
+
+
+def _used_up(limit: Limit, rate: Rate, since: datetime, next_slot: datetime) -> Reason:
+    pool = f" with a pool of {limit.pool:,}" if limit.pool else ""
+    return Reason(
+        why=Why.LIMIT,
+        text=f"the limit {limit.name} is {rate}{pool} and has no slot left at this moment",
+        since=since,
+        until=next_slot,
+        move=Move("wait, or let it go faster", "limits set", (limit.name, "RATE")),
+    )
+
+
+def _behind(standing: Standing, before: int) -> Reason:
+    many = f"{BEFORE_COUNT_MAX:,} or more" if before >= BEFORE_COUNT_MAX else f"{before:,}"
+    periods = [rate.period_ns for limit in _limits(standing) if isinstance(rate := limit.effective(standing.now), Rate)]
+    pace_ns = max(periods, default=0) * before
+    return Reason(
+        why=Why.TURN,
+        text=f"{many} of the same kind were due before it",
+        since=standing.due_at,
+        until=standing.now + timedelta(microseconds=pace_ns // 1000) if pace_ns else None,
+        move=Move("see how fast they may go", "limits list"),
+    )
+
+
+def _quota(standing: Standing, template: Template, quota: QuotaNow) -> Iterator[Reason]:
+    see = Move("see how it goes on", "plan")
+    if quota.window is None:
+        yield Reason(
+            why=Why.UNPLANNED,
+            text="the present window of the quota is not planned yet; the next worker that looks does it",
+            since=standing.due_at,
+            move=see,
+        )
+        return
+    allowance = quota.allowance(lane_to_pass(standing.action.spec))
+    if allowance is not None and allowance.left > 0:
+        return
+    if allowance is None or not allowance.granted:
+        text = f"the template {template.name!r} has no share for it in the present window of the quota"
+    else:
+        text = f"the share of the template {template.name!r} in the present window of the quota is used up "
+        text += f"({allowance.used:,} of {allowance.granted:,})"
+    yield Reason(why=Why.QUOTA, text=text, since=standing.due_at, until=quota.window[1], move=see)
+    yield from _outside(standing, template)
+
+
+def _outside(standing: Standing, template: Template) -> Iterator[Reason]:
+    windows, zone = windows_of(template, standing.settings), standing.action.spec.zone or template.zone
+    if not windows or is_inside(windows, zone, standing.now):
+        return
+    hours = ", ".join(map(window_text, windows))
+    yield Reason(
+        why=Why.OUTSIDE,
+        text=f"it is outside of the hours of its template, {hours} in {zone}, where it has priority",
+        until=next_change(windows, zone, standing.now),
+        move=Move("wait, or give the template other hours", "templates set", (template.name,)),
+    )

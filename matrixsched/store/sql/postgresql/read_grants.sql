@@ -1,0 +1,16 @@
+-- read_grants (postgresql). Promise: what these templates, or all, were granted in the present window and have used of it;
+-- a template without a grant is named alone, one that does not exist is not named. As `lock_grants`, but it locks nothing.
+with present as materialized (
+    select begins_at, ends_at
+      from matrixsched.quota_windows
+     where begins_at <= {now} and ends_at > {now}
+     order by begins_at desc
+     limit 1
+)
+select t.name as template, t.paused_at, t.paused_until, w.begins_at, w.ends_at, g.priority, g.inside, g.zones, g.granted,
+       g.used, false as busy
+  from matrixsched.templates t
+  left join present w on true
+  left join matrixsched.quota_grants g on g.begins_at = w.begins_at and g.template = t.name
+ where cast(:templates as text[]) is null or t.name = any (cast(:templates as text[]))
+ order by t.name;

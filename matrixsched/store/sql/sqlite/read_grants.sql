@@ -1,0 +1,17 @@
+-- read_grants (sqlite). Promise: what these templates, or all, were granted in the present window and have used of it; a
+-- template without a grant is named alone, one that does not exist is not named.
+-- Differs from postgresql/read_grants.sql: json_each instead of any, and nothing is ever busy.
+with present as materialized (
+    select begins_at, ends_at
+      from matrixsched_quota_windows
+     where begins_at <= {now} and ends_at > {now}
+     order by begins_at desc
+     limit 1
+)
+select t.name as template, t.paused_at, t.paused_until, w.begins_at, w.ends_at, g.priority, g.inside, g.zones, g.granted,
+       g.used
+  from matrixsched_templates t
+  left join present w on true
+  left join matrixsched_quota_grants g on g.begins_at = w.begins_at and g.template = t.name
+ where :templates is null or t.name in (select value from json_each(:templates))
+ order by t.name;
