@@ -163,10 +163,14 @@ class Plan:
     """How many of them have messages: n."""
     max_to_send: int | None
 
-    @property
-    def served(self) -> frozenset[str]:
-        """The templates that may send something."""
-        return frozenset(grant.template for grant in self.grants if grant.granted)
+    def last_served(self, at: datetime) -> dict[str, datetime]:
+        """The templates that may send something, each with when it was served: one a little after another.
+
+        Whoever came last in this window comes last in the next; if all had the same time, their names would decide,
+        and some would have their turn in every window.
+        """
+        served = dict.fromkeys(grant.template for grant in self.grants if grant.granted)
+        return {name: at + number * _MICROSECOND for number, name in enumerate(served)}
 
 
 def window_at(now: datetime, interval: timedelta, previous_end: datetime | None) -> tuple[datetime, datetime]:

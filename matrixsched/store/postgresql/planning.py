@@ -23,7 +23,15 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
             previous_ends_at=row["previous_ends_at"],
             next_begins_at=row["next_begins_at"],
             settings=decode_settings(row["settings"]),
+            asked_at=row["asked_at"],
         )
+
+    def _is_unsettled(self) -> Conversation[bool]:
+        rows = yield self._ask("plan_window.unsettled")
+        return bool(rows)
+
+    def _put_off(self) -> Conversation[None]:
+        yield self._ask("plan_window.put_off")
 
     def _due_lanes(self) -> Conversation[list[str]]:
         rows = yield self._ask("plan_window.due")
@@ -42,6 +50,7 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
 
     def _write_window(self, window: PlannedWindow) -> Conversation[None]:
         grants, zones = window.plan.grants, window.zones_inside
+        served = window.plan.last_served(window.planned_at)
         yield self._ask(
             "plan_window.write",
             begins_at=window.begins_at,
@@ -55,7 +64,8 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
             zones=[json.dumps(zones[grant.template] if grant.inside else []) for grant in grants],
             waiting=[grant.waiting for grant in grants],
             granted=[grant.granted for grant in grants],
-            served=sorted(window.plan.served),
+            served=list(served),
+            last_served_at=list(served.values()),
         )
         parts = [lane_parts(lane) for lane in window.ready_at]
         yield self._ask(

@@ -29,7 +29,15 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
             previous_ends_at=moment_or_none(row["previous_ends_at"]),
             next_begins_at=moment_or_none(row["next_begins_at"]),
             settings=decode_settings(row["settings"]),
+            asked_at=moment_or_none(row["asked_at"]),
         )
+
+    def _is_unsettled(self) -> Conversation[bool]:
+        rows = yield self._ask("plan_window.unsettled", now=self._now())
+        return bool(rows)
+
+    def _put_off(self) -> Conversation[None]:
+        yield self._ask("plan_window.put_off", now=self._now())
 
     def _due_lanes(self) -> Conversation[list[str]]:
         rows = yield self._ask("plan_window.due", now=self._now())
@@ -68,7 +76,8 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
             for grant in plan.grants
         ]
         yield self._each("plan_window.grant", _GRANT, grants)
-        yield self._each("plan_window.serve", ("template", "last_served_at"), [(name, now) for name in plan.served])
+        served = [(name, in_microseconds(at)) for name, at in plan.last_served(window.planned_at).items()]
+        yield self._each("plan_window.serve", ("template", "last_served_at"), served)
         lanes = [(lane, *lane_parts(lane), in_microseconds(ready_at)) for lane, ready_at in window.ready_at.items()]
         yield self._each("plan_window.lane", _LANE, lanes)
         yield self._ask("plan_window.forget_grants", keep=span(KEEP), forget_max=FORGET_MAX, now=now)

@@ -7,8 +7,20 @@ select {now} as now, s.settings,
        (select w.ends_at from matrixsched_quota_windows w
          where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_ends_at,
        (select w.begins_at from matrixsched_quota_windows w
-         where w.begins_at > {now} order by w.begins_at limit 1) as next_begins_at
+         where w.begins_at > {now} order by w.begins_at limit 1) as next_begins_at,
+       (select c.done_at from matrixsched_chores c where c.name = 'plan') as asked_at
   from matrixsched_quota_settings s;
+
+-- name: unsettled
+select 1 as unsettled
+  from matrixsched_shard_locks l
+ where exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id)
+    or exists (select 1 from matrixsched_processing_queue p
+                where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
+ limit 1;
+
+-- name: put_off
+update matrixsched_chores set done_at = {now} where name = 'plan';
 
 -- name: due
 with recursive lanes (lane) as ( -- one probe of the index for each lane
