@@ -81,8 +81,10 @@ class App:
         self._make_scheduler: Callable[..., Scheduler] = Scheduler
         self.store = store or open_store(url, installation, clock=clock, chance=chance)
         self.scheduler = self._scheduler(self.store, wrote=self._wake)
-        self.limits = Limits(lambda: self.store, wrote=self._wake)
-        self.templates = Templates(lambda: self.store, chance=lambda: self.chance, wrote=self._wake)
+        self.limits = Limits(lambda: self.store, wrote=self._wake, events=lambda: self.events)
+        self.templates = Templates(
+            lambda: self.store, chance=lambda: self.chance, wrote=self._wake, events=lambda: self.events
+        )
         self.quota = Quota(lambda: self.store)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []

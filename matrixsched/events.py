@@ -18,15 +18,17 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, get_args
 from uuid import UUID
 
 from matrixsched.errors import BadInput
 from matrixsched.rules.action import Outcome, State
+from matrixsched.rules.gate_report import GateReport
+from matrixsched.rules.rates import Rate
 
 __all__ = [
     "AttemptDropped",
@@ -38,12 +40,18 @@ __all__ = [
     "ClaimsLost",
     "Event",
     "Events",
+    "GatesSampled",
     "HandlerLeaked",
     "LoopSampled",
     "OutcomesRecorded",
     "ShardSynced",
+    "SlotsVoided",
+    "SlowDownTold",
     "StepFailed",
+    "TemplatePaused",
+    "TemplateResumed",
     "Tidied",
+    "WindowPlanned",
     "WorkerStarted",
     "WorkerStopped",
 ]
@@ -108,6 +116,7 @@ class AttemptEnded(NamedTuple):
     run_s: float
     late: timedelta
     next_at: datetime | None
+    template: str | None = None
 
 
 class AttemptDropped(NamedTuple):
@@ -178,6 +187,8 @@ class Tidied:
     """Leases that the database's clock had left behind, cut to the longest there are."""
     history: int = 0
     """Past attempts beyond those that are remembered."""
+    expired_of: Mapping[str, int] = field(default_factory=dict)
+    """How many of the expired ones were of each template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +199,52 @@ class BacklogSampled:
     """Counting stops at ten thousand."""
     oldest_due_s: float
     """How long the oldest of them had been due; 0 if nothing was."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatesSampled:
+    """What the gates held back in the whole installation, looked up every now and then by every worker."""
+
+    report: GateReport
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlanned:
+    """This worker planned the present window of the quota, for the whole fleet."""
+
+    worker: str
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsVoided:
+    """Actions that had passed their gates could not start in their slots, and wait for others."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDownTold:
+    """This process told a limit to slow down, for the whole fleet; what is in force since."""
+
+    limit: str
+    until: datetime
+    rate: Rate | None
+    """None: it is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePaused:
+    """This process paused a template, for the whole fleet."""
+
+    template: str
+    until: datetime | None
+    """None: until somebody resumes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateResumed:
+    template: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +269,12 @@ Event = (
     | StepFailed
     | Tidied
     | BacklogSampled
+    | GatesSampled
+    | WindowPlanned
+    | SlotsVoided
+    | SlowDownTold
+    | TemplatePaused
+    | TemplateResumed
     | LoopSampled
 )
 

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from matrixsched.errors import BadInput, InvalidTime, LimitNotFound
+from matrixsched.events import Events, SlowDownTold
 from matrixsched.rules.lanes import ANY_KEY
 from matrixsched.rules.limits import Limit, check_limit_name, check_pool, check_slowable, check_until
 from matrixsched.rules.rates import Rate, check_rate
@@ -29,10 +30,11 @@ Page = list[Limit]
 
 
 class Limits:
-    def __init__(self, store: Callable[[], Store], *, wrote: Callable[[], None]) -> None:
+    def __init__(self, store: Callable[[], Store], *, wrote: Callable[[], None], events: Callable[[], Events]) -> None:
         """`wrote` is called after a change that may have opened something, so that a worker here looks at once."""
         self._store = store
         self._wrote = wrote
+        self._events = events
 
     async def set(self, name: str, rate: Rate | str, *, pool: int = 0) -> Limit:
         """Set or change a limit: global, handler:<name>, template:<name>, key:<key>, or key:* for every other key.
@@ -97,6 +99,8 @@ class Limits:
         slowed = await store.run(change)
         if slowed is None:
             raise InvalidTime("until", "has passed already")
+        assert slowed.slow_until is not None
+        self._events().emit(SlowDownTold(slowed.name, slowed.slow_until, slowed.slow_rate))
         return slowed
 
     async def resume(self, name: str) -> bool:

@@ -295,11 +295,13 @@ class SyncApp:
     # How they are carried out.
 
     def _with_limits(self, work: Callable[[Limits], Awaitable[T]]) -> T:
-        return self._await(lambda _: work(Limits(self._connected_store, wrote=lambda: None)))
+        return self._await(
+            lambda _: work(Limits(self._connected_store, wrote=lambda: None, events=lambda: self._app.events))
+        )
 
     def _with_templates(self, work: Callable[[Templates, Quota], Awaitable[T]]) -> T:
-        store, chance = self._connected_store, self._app.chance
-        templates = Templates(store, chance=lambda: chance, wrote=lambda: None)
+        store, app = self._connected_store, self._app
+        templates = Templates(store, chance=lambda: app.chance, wrote=lambda: None, events=lambda: app.events)
         return self._await(lambda _: work(templates, Quota(store)))
 
     def _connected_store(self) -> Store:

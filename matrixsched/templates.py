@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from matrixsched.clock import Chance
 from matrixsched.errors import BadInput, InvalidTime, UnknownTemplate
+from matrixsched.events import Events, TemplatePaused, TemplateResumed
 from matrixsched.rules.names import check_name
 from matrixsched.rules.quota import QuotaSettings, Spare, check_weight
 from matrixsched.rules.rates import Rate, check_rate
@@ -34,11 +35,19 @@ Progress = Callable[[int], object]
 
 
 class Templates:
-    def __init__(self, store: Callable[[], Store], *, chance: Callable[[], Chance], wrote: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        *,
+        chance: Callable[[], Chance],
+        wrote: Callable[[], None],
+        events: Callable[[], Events],
+    ) -> None:
         """`wrote` is called after a change that may have opened something, so that a worker here looks at once."""
         self._store = store
         self._chance = chance
         self._wrote = wrote
+        self._events = events
 
     async def set(
         self,
@@ -85,13 +94,16 @@ class Templates:
         if not await self._run(self._do.pause_template(name, until)):
             await self.get(name)
             raise InvalidTime("until", "is not in the future")
-        return await self.get(name)
+        paused = await self.get(name)
+        self._events().emit(TemplatePaused(name, paused.paused_until))
+        return paused
 
     async def resume(self, name: str) -> Template:
         """Let a paused template go on; a share of its own it has from the next window on that is planned."""
         if not await self._run(self._do.resume_template(check_name("template", name))):
             await self._missing(name)
         self._wrote()
+        self._events().emit(TemplateResumed(name))
         return await self.get(name)
 
     async def stop(self, name: str, *, progress: Progress | None = None) -> int:

@@ -7,8 +7,9 @@ import json
 import logging
 import re
 import sys
+from collections import Counter
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import IO
 
 from matrixsched.events import (
@@ -20,12 +21,18 @@ from matrixsched.events import (
     ClaimsGivenBack,
     ClaimsLost,
     Events,
+    GatesSampled,
     HandlerLeaked,
     LoopSampled,
     OutcomesRecorded,
     ShardSynced,
+    SlotsVoided,
+    SlowDownTold,
     StepFailed,
+    TemplatePaused,
+    TemplateResumed,
     Tidied,
+    WindowPlanned,
     WorkerStarted,
     WorkerStopped,
 )
@@ -35,6 +42,8 @@ logger = logging.getLogger("matrixsched")
 
 LOOP_BLOCKED_S = 1.0
 """A loop that is late by so much keeps all other handlers waiting."""
+
+TOLD_AGAIN_AFTER = timedelta(seconds=1)
 
 _FACTS = "matrixsched_facts"
 _OUR_WORDS = "the handler "
@@ -103,10 +112,17 @@ class Logs:
         events.subscribe(Tidied, self._on_tidied)
         events.subscribe(LoopSampled, self._on_loop_sampled)
         events.subscribe(AttemptDropped, self._on_attempt_dropped)
+        events.subscribe(WindowPlanned, self._on_window_planned)
+        events.subscribe(SlotsVoided, self._on_slots_voided)
+        events.subscribe(SlowDownTold, self._on_slow_down_told)
+        events.subscribe(TemplatePaused, self._on_template_paused)
+        events.subscribe(TemplateResumed, self._on_template_resumed)
         if logger.isEnabledFor(logging.DEBUG):
             events.subscribe(AttemptStarted, self._on_attempt_started)
             events.subscribe(CallsWritten, self._on_calls_written)
             events.subscribe(BacklogSampled, self._on_backlog_sampled)
+            events.subscribe(GatesSampled, self._on_gates_sampled)
+        self._slowed_until: dict[str, datetime] = {}
 
     def _on_worker_started(self, event: WorkerStarted) -> None:
         handlers = ",".join(event.handlers)
@@ -213,7 +229,40 @@ class Logs:
             )
 
     def _on_tidied(self, event: Tidied) -> None:
-        log(logging.DEBUG, "tidied", **asdict(event))
+        facts = asdict(event)
+        del facts["expired_of"]
+        log(logging.DEBUG, "tidied", **facts)
+
+    # Gates.
+
+    def _on_gates_sampled(self, event: GatesSampled) -> None:
+        held: Counter[str] = Counter()
+        for (gate, _), count in event.report.held.items():
+            held["open" if gate is None else gate.value] += count
+        facts = {f"held_{gate}": count for gate, count in sorted(held.items())}
+        paused, slowed = len(event.report.paused), len(event.report.slowed)
+        log(logging.DEBUG, "gates sampled", templates_paused=paused, limits_slowed=slowed, **facts)
+
+    def _on_window_planned(self, event: WindowPlanned) -> None:
+        log(logging.DEBUG, "quota window planned", worker=event.worker, took_s=round(event.took_s, 6))
+
+    def _on_slots_voided(self, event: SlotsVoided) -> None:
+        log(logging.DEBUG, "slots missed: actions that had passed their gates wait for others", count=event.count)
+
+    def _on_slow_down_told(self, event: SlowDownTold) -> None:
+        # Many handlers are told at once, each a little later than the other: that is one line a second.
+        before = self._slowed_until.get(event.limit)
+        if before is None or event.until - before >= TOLD_AGAIN_AFTER:
+            self._slowed_until[event.limit] = event.until
+            rate = "nothing" if event.rate is None else str(event.rate)
+            log(logging.WARNING, "told to slow down", limit=event.limit, to=rate, until=event.until.isoformat())
+
+    def _on_template_paused(self, event: TemplatePaused) -> None:
+        until = None if event.until is None else event.until.isoformat()
+        log(logging.INFO, "template paused", template=event.template, until=until)
+
+    def _on_template_resumed(self, event: TemplateResumed) -> None:
+        log(logging.INFO, "template resumed", template=event.template)
 
 
 def _level(event: AttemptEnded) -> int:

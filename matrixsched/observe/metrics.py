@@ -43,6 +43,7 @@ from matrixsched.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from matrixsched.observe.gate_metrics import EVERYBODY, GateMetrics
 from matrixsched.rules.action import Outcome
 from matrixsched.store.store import Store
 from matrixsched.store.values import Pool
@@ -138,10 +139,9 @@ class Metrics:
         self._leaks = counter("handler_leaks", "Times that a handler ignored its time limit.", "handler")
 
         self._shards_held = gauge("shards_held", "Shard locks in the hands of workers now.")
-        everybody = "Every worker looks every 15 seconds and reports the same for the whole installation."
-        self._due = gauge("due_actions", f"What is due and waits, at most 10000. {everybody}", mode="livemostrecent")
+        self._due = gauge("due_actions", f"What is due and waits, at most 10000. {EVERYBODY}", mode="livemostrecent")
         self._oldest_due = gauge(
-            "oldest_due_seconds", f"How long the oldest of it has been due. {everybody}", mode="livemostrecent"
+            "oldest_due_seconds", f"How long the oldest of it has been due. {EVERYBODY}", mode="livemostrecent"
         )
         self._loop_lag = histogram("loop_lag_seconds", "How late timers of the event loop fired.", LOOP_BUCKETS)
         self._loop_lag_max = gauge(
@@ -151,6 +151,7 @@ class Metrics:
         )
         self._calls = counter("schedule_calls", "Calls that were written, each or many at a time.", "way")
         self._statements = counter("schedule_statements", "Statements that carried those calls.", "way")
+        self._gates = GateMetrics(counter, gauge)
         self._define_pools()
 
     def _define_pools(self) -> None:
@@ -186,12 +187,14 @@ class Metrics:
         events.subscribe(CallsWritten, self._on_calls_written)
         events.subscribe(BacklogSampled, self._on_backlog_sampled)
         events.subscribe(LoopSampled, self._on_loop_sampled)
+        self._gates.subscribe(events)
 
     def collect(self) -> None:
         """Bring Prometheus's numbers up to date; call it before they are read."""
         with self._collecting:
             for handler, tally in list(self._tallies.items()):
                 self._add(handler, tally)
+            self._gates.collect()
             self._loop_lag_max.set(self._loop_peak.value(self._app.clock.monotonic()))
             for name, store in self._app.stores.items():
                 self._tell_pool(name, store)

@@ -7,6 +7,7 @@ latest of them. Decided over one batch, inside the transaction that claims it:
     1. `admit`: how many rows each lane may have claimed, lanes of one importance in turn
     2. the store claims them: perhaps fewer, because some are dead or somebody else's
     3. `assign`: the slots of those that were claimed; what is left in the buckets and of the quota
+    4. `hindrances`: what the lanes that have more rows wait for now
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Bucket:
             case Rate() as rate:
                 now_ns, self._period_ns = in_nanoseconds(self.now), rate.period_ns
                 if self.next_slot_ns > now_ns + AHEAD_MAX_NS + rate.period_ns:
-                    self.next_slot_ns = now_ns + rate.period_ns
+                    self.next_slot_ns = now_ns
                 self.next_slot_ns = self.slot_for(in_nanoseconds(self.now + self.lead))
 
     @property
@@ -180,7 +181,7 @@ def admit(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates, r
             for name in open_lanes:
                 if room <= 0:
                     break
-                found = _hindrance(lanes[name], gates)
+                found = hindrance(lanes[name], gates)
                 if found is not None:
                     held[name] = found
                     continue
@@ -212,6 +213,12 @@ def assign(claimed: Sequence[str], lanes: Mapping[str, Lane], gates: Gates) -> l
     return [_take(lanes[name], gates) for name in claimed]
 
 
+def hindrances(names: Iterable[str], lanes: Mapping[str, Lane], gates: Gates) -> dict[str, Held]:
+    """What keeps the next row of each of these lanes from going now; those that nothing does are not named."""
+    found = {name: hindrance(lanes[name], gates) for name in names}
+    return {name: held for name, held in found.items() if held is not None}
+
+
 def _by_importance(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates) -> Iterable[list[str]]:
     """Lanes of one priority together; among them those first whose quota is used the least."""
     priorities = sorted({lanes[name].priority for name in waiting})
@@ -225,7 +232,7 @@ def _share_used(lane: Lane, gates: Gates) -> float:
     return 0.0 if allowance is None else allowance.share_used
 
 
-def _hindrance(lane: Lane, gates: Gates) -> Held | None:
+def hindrance(lane: Lane, gates: Gates) -> Held | None:
     """What keeps the next row of a lane from going now."""
     if lane.template is not None and (found := _quota_hindrance(lane, gates)) is not None:
         return found

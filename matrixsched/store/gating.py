@@ -15,7 +15,7 @@ from typing import Protocol
 from uuid import UUID
 
 from matrixsched.rules.action import Attempt
-from matrixsched.rules.gates import Admission, Allowance, Bucket, Gate, Gates, QuotaNow, admit, assign
+from matrixsched.rules.gates import Admission, Allowance, Bucket, Gate, Gates, Held, QuotaNow, admit, assign, hindrances
 from matrixsched.rules.lanes import ANY_KEY, Lane, escaped, key_limit, lane_of
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.templates import Template
@@ -182,14 +182,16 @@ class GatedClaims:
         gates = stored.open(chosen, ahead, lead)
         claimed = _in_turn(claimed, admission)
         slots = assign([name for name, _ in claimed], lanes, gates)
-        yield from self._spend(_spent(gates, claimed, admission, found, lanes, filled))
+        # Of rows that were dead, or somebody else's, slots and quota are left: for those that were to be held back.
+        held = hindrances(admission.held, lanes, gates)
+        yield from self._spend(_spent(gates, claimed, admission, held, found, lanes, filled))
         return GatedClaim(
             now=stored.now,
             attempts=[
                 replace(attempt, limit=lanes[name].key, slot=slot)
                 for (name, attempt), slot in zip(claimed, slots, strict=True)
             ],
-            held=admission.held,
+            held=held,
         )
 
 
@@ -229,6 +231,7 @@ def _spent(
     gates: Gates,
     claimed: Sequence[tuple[str, Attempt]],
     admission: Admission,
+    held: Mapping[str, Held],
     found: Mapping[str, int],
     lanes: Mapping[str, Lane],
     filled: Collection[str],
@@ -239,9 +242,12 @@ def _spent(
     windows = [quota.window for quota in gates.quotas.values() if quota.window is not None]
     emptied = [name for name in served if admission.counts[name] >= found[name] and name not in admission.held]
     # Served: behind the others. Just filled: listed. What was not looked at stays where it is, before them.
-    ready = {name: gates.now for name in found if name in served or name in filled}
-    # What another worker opens at this moment stays as it is; it is listed, or will be by that worker.
-    ready |= {name: held.ready_at for name, held in admission.held.items() if held.gate is not Gate.BUSY}
+    ready = {name: gates.now for name in found if name in served or name in filled or name in admission.held}
+    for name, held_back in held.items():
+        if held_back.gate is not Gate.BUSY:
+            ready[name] = held_back.ready_at
+        elif name not in served and name not in filled:
+            del ready[name]  # it stays as it is: another worker opens it at this moment
     latest = gates.now + LOOK_AGAIN_MAX
     return Spent(
         next_slots={bucket.limit.name: bucket.next_slot_ns for bucket in used if bucket.is_limiting},

@@ -8,16 +8,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.explanation import BEFORE_COUNT_MAX, Standing, lane_to_pass
-from matrixsched.rules.lanes import ANY_KEY
+from matrixsched.rules.gate_report import GateReport, Share, held_by, slots_left
+from matrixsched.rules.lanes import ANY_KEY, key_limit, lane_of
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.templates import Template
-from matrixsched.store.gating import StoredQuota, quota_now
+from matrixsched.store.gating import StoredGates, StoredQuota, quota_now
 from matrixsched.store.transition import Conversation, Transition, transition
+
+_NOT = timedelta(0)
 
 
 class Reporting(Protocol):
@@ -25,6 +29,10 @@ class Reporting(Protocol):
 
     def standing(self, shard: int, action_id: str) -> Transition[Standing | None]:
         """How an action stands, and everything that decides about it; None if there is no such action."""
+        ...
+
+    def gate_report(self, *, lanes_max: int, count_max: int) -> Transition[GateReport]:
+        """What the gates hold back now; it looks at `lanes_max` lanes, and counting stops at `count_max`."""
         ...
 
 
@@ -38,6 +46,16 @@ class Reports:
     @abstractmethod
     def _read_grants(self, templates: Sequence[str] | None) -> Conversation[list[StoredQuota]]:
         """These templates, or all, with their grants in the present window."""
+
+    @abstractmethod
+    def _waiting(self, lanes_max: int, count_max: int) -> Conversation[tuple[datetime, dict[str, int]]]:
+        """The time, and how many rows are due in each gated lane that has any."""
+
+    @abstractmethod
+    def _shares(self) -> Conversation[list[Share]]: ...
+
+    @abstractmethod
+    def limits(self, *, after: str, limit: int, include_keys: bool) -> Transition[list[Limit]]: ...
 
     @abstractmethod
     def find_limits(self, names: Sequence[str]) -> Transition[list[Limit]]: ...
@@ -54,6 +72,23 @@ class Reports:
         if found is None or found.action.status.state is not State.LIVE:
             return found
         return (yield from self._with_gates(found, found.action))
+
+    @transition
+    def gate_report(self, *, lanes_max: int, count_max: int) -> Conversation[GateReport]:
+        now, waiting = yield from self._waiting(lanes_max, count_max)
+        lanes = {name: lane_of(name) for name in waiting}
+        limits = yield from self.limits(after="", limit=lanes_max, include_keys=False).begin()
+        quotas = yield from self._read_grants(None)
+        keys = sorted({key_limit(lane.key) for lane in lanes.values() if lane.key is not None})
+        of_keys = (yield from self.find_limits(keys).begin()) if keys else []
+        stored = StoredGates(now=now, limits=[(limit, False) for limit in (*limits, *of_keys)], quotas=quotas)
+        return GateReport(
+            held=held_by(waiting, lanes, stored.open(lanes.values(), ahead=_NOT, lead=_NOT)),
+            slots_left=slots_left(limits, now),
+            slowed=frozenset(limit.name for limit in limits if limit.is_slowed(now)),
+            shares=(yield from self._shares()),
+            paused=frozenset(quota.template.name for quota in quotas if quota.template.is_paused(now)),
+        )
 
     def _with_gates(self, standing: Standing, action: Action) -> Conversation[Standing]:
         lane, name = lane_to_pass(action.spec), action.spec.template

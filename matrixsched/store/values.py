@@ -261,6 +261,8 @@ class Expiry:
     gone: int
     expired: int
     """Actions that ended by it; the other rows that are gone were dead."""
+    templates: Mapping[str, int] = field(default_factory=dict)
+    """How many of these were of each template."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ class Worker:
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
             self._start(keeping, "sample", self.sampling.backlog, Wakeup())
+            self._start(keeping, "gates", self.sampling.gates, Wakeup())
             self._start(keeping, "loop", self.sampling.loop, Wakeup())
             keeping.start_soon(self._store.watch, self._news.set)
             keeping.start_soon(self._forward_room)

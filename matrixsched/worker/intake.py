@@ -10,7 +10,7 @@ import anyio
 
 from matrixsched.clock import Chance, Clock
 from matrixsched.errors import DatabaseError, OutcomeUnknown
-from matrixsched.events import Events, ShardSynced
+from matrixsched.events import Events, ShardSynced, WindowPlanned
 from matrixsched.handlers import Handlers
 from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
@@ -199,11 +199,17 @@ class _Sync:
         """Claim what may pass its gates. If a window of the quota has begun that nobody has planned, plan it first."""
         passed = await self._claim_gated()
         if passed is not None and passed.unplanned:
-            self.settled += await self._store.run(self._do.plan_window(self._intake._name)) is Planned.NOW
+            await self._plan_window()
             passed = await self._claim_gated()
         if passed is not None:
             self.settled += sum(held.gate not in _MAY_OPEN_AT_ANY_MOMENT for held in passed.held.values())
             self.contended = any(held.gate in _MAY_OPEN_AT_ANY_MOMENT for held in passed.held.values())
+
+    async def _plan_window(self) -> None:
+        began = self._clock.monotonic()
+        if await self._store.run(self._do.plan_window(self._intake._name)) is Planned.NOW:
+            self.settled += 1
+            self._intake._events.emit(WindowPlanned(self._intake._name, self._clock.monotonic() - began))
 
     async def _claim_gated(self) -> GatedClaim | None:
         """None when there is no room."""

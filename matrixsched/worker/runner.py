@@ -18,7 +18,15 @@ import anyio.to_thread
 from matrixsched.clock import Chance, Clock
 from matrixsched.context import Context
 from matrixsched.errors import InvalidPayload
-from matrixsched.events import AttemptDropped, AttemptEnded, AttemptStarted, ClaimsGivenBack, Events, HandlerLeaked
+from matrixsched.events import (
+    AttemptDropped,
+    AttemptEnded,
+    AttemptStarted,
+    ClaimsGivenBack,
+    Events,
+    HandlerLeaked,
+    SlotsVoided,
+)
 from matrixsched.handlers import Handlers, Middleware
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import room
@@ -365,6 +373,7 @@ class Runner:
                     run_s,
                     now - attempt.due_at - timedelta(seconds=run_s),
                     verdict.next_at,
+                    attempt.template,
                 )
             )
 
@@ -443,6 +452,8 @@ class Runner:
     async def _give_back_stale(self, now: float) -> None:
         patience_s = self._policy.attempt_lease.total_seconds() / 3
         stale, self._void = self._void, []
+        if stale:
+            self._events.emit(SlotsVoided(len(stale)))
         while self._waiting and now - self._waiting[0].asked_at >= patience_s:
             stale.append(self._waiting.popleft())
         await self._give_back(stale)

@@ -1,4 +1,4 @@
-"""What can only be found out by looking: how much is due, and how late the event loop is.
+"""What can only be found out by looking: how much is due, what the gates hold, and how late the event loop is.
 
 Looked at now and then, and only while somebody listens: a scrape must not cost a statement, nor an idle worker more
 than it has to.
@@ -7,11 +7,13 @@ than it has to.
 from __future__ import annotations
 
 from matrixsched.clock import Clock
-from matrixsched.events import BacklogSampled, Events, LoopSampled
+from matrixsched.events import BacklogSampled, Events, GatesSampled, LoopSampled
 from matrixsched.store.store import Store
 
 BACKLOG_EVERY_S = 15.0
 BACKLOG_COUNT_MAX = 10_000
+GATED_LANES_MAX = 2_000
+HELD_COUNT_MAX = 100_000
 LOOP_EVERY_S = 0.25
 
 
@@ -28,6 +30,13 @@ class Sampling:
             found = await self._store.run(self._store.transitions.backlog(count_max=BACKLOG_COUNT_MAX))
             since = found.oldest_due_at or found.now
             self._events.emit(BacklogSampled(found.due, (found.now - since).total_seconds()))
+        return BACKLOG_EVERY_S
+
+    async def gates(self) -> float:
+        """Look up what the gates hold back in the whole installation; the rest until the next look."""
+        if self._events.wants(GatesSampled):
+            report = self._store.transitions.gate_report(lanes_max=GATED_LANES_MAX, count_max=HELD_COUNT_MAX)
+            self._events.emit(GatesSampled(await self._store.run(report)))
         return BACKLOG_EVERY_S
 
     async def loop(self) -> float:

@@ -86,6 +86,7 @@ class Tidying:
             expired=expiry.expired,
             leases=rows.shortened,
             history=history.gone,
+            expired_of=expiry.templates,
         )
         following = TidyPosition(_unless_complete(rows), _unless_complete(history))
         finds = (rows.gone and following.rows) or (history.gone and following.history)

@@ -31,12 +31,18 @@ from matrixsched.events import (
     ClaimsLost,
     Event,
     Events,
+    GatesSampled,
     HandlerLeaked,
     LoopSampled,
     OutcomesRecorded,
     ShardSynced,
+    SlotsVoided,
+    SlowDownTold,
     StepFailed,
+    TemplatePaused,
+    TemplateResumed,
     Tidied,
+    WindowPlanned,
     WorkerStarted,
     WorkerStopped,
 )
@@ -44,6 +50,9 @@ from matrixsched.observe.health import Readiness, serve_health
 from matrixsched.observe.logs import Logs, log_to, logger
 from matrixsched.observe.metrics import FOLDER_VARIABLE, Metrics, exposition_of
 from matrixsched.rules.action import Outcome, State
+from matrixsched.rules.gate_report import GateReport
+from matrixsched.rules.gates import Gate
+from matrixsched.rules.rates import parse_rate
 from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -183,6 +192,12 @@ EVENTS = [
     HandlerLeaked("id", "greet", 1),
     StepFailed("intake", "DatabaseUnavailable: away", 1, 1.0),
     Tidied(1, 1, 1),
+    GatesSampled(GateReport(held={(Gate.QUOTA, "promo"): 3, (None, None): 1})),
+    WindowPlanned("host/1", 0.1),
+    SlotsVoided(2),
+    SlowDownTold("global", datetime(2030, 1, 1, tzinfo=UTC), None),
+    TemplatePaused("promo", None),
+    TemplateResumed("promo"),
     BacklogSampled(3, 1.5),
     LoopSampled(1.5),
 ]
@@ -204,6 +219,7 @@ def test_what_comes_all_the_time_is_not_even_heard_unless_it_is_logged(lines: io
     assert not events.wants(AttemptStarted)
     assert not events.wants(CallsWritten)
     assert not events.wants(BacklogSampled)
+    assert not events.wants(GatesSampled)
     events.emit(LoopSampled(0.2))
     assert parsed(lines) == []
     events.emit(LoopSampled(1.5))
@@ -217,6 +233,20 @@ def test_a_step_that_keeps_failing_is_told_ever_more_rarely(lines: io.StringIO) 
     for failures in range(1, 101):
         events.emit(StepFailed("intake", "DatabaseUnavailable: away", failures, 1.0))
     assert [line["failures"] for line in parsed(lines)] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_a_hundred_handlers_that_are_told_to_slow_down_together_are_one_line(lines: io.StringIO) -> None:
+    events, until = Events(), datetime(2030, 1, 1, tzinfo=UTC)
+    Logs(events)
+    for number in range(100):
+        events.emit(SlowDownTold("global", until + timedelta(milliseconds=number), None))
+    events.emit(SlowDownTold("key:acme", until, parse_rate("1/s")))
+    events.emit(SlowDownTold("global", until + timedelta(minutes=1), None))
+    assert [(line["level"], line["limit"], line["to"]) for line in parsed(lines)] == [
+        ("warning", "global", "nothing"),
+        ("warning", "key:acme", "1/s"),
+        ("warning", "global", "nothing"),
+    ]
 
 
 def test_plain_lines_are_one_line_whatever_an_id_holds() -> None:

@@ -23,11 +23,14 @@ ANSWERS_NOTHING = {"worker"}
 """It talks to the log alone."""
 CHANGES = {"actions cancel", "actions run-now", "actions redrive", "shards release", "prune", "schedule"}
 CHANGES |= {"limits set", "limits remove", "limits resume"}
+CHANGES |= {f"templates {verb}" for verb in ("set", "resume", "stop", "remove")} | {"quota set"}
 WITHOUT_SETTINGS = {"demo"}
 ARGUMENTS = {f"actions {verb}": ["1"] for verb in ("show", "cancel", "run-now", "redrive")}
 """What a command that needs some is given."""
 ARGUMENTS |= {"schedule": ["1"], "explain": ["1"], "shards release": ["1"]}
 ARGUMENTS |= {f"limits {verb}": ["global"] for verb in ("show", "remove", "resume")}
+ARGUMENTS |= {f"templates {verb}": ["promo"] for verb in ("show", "pause", "resume", "stop", "remove")}
+ARGUMENTS |= {"templates set": ["promo", "--weight", "2"], "quota set": ["--interval", "1m"]}
 ARGUMENTS |= {"limits set": ["global", "1/s"], "limits slow-down": ["global", "--for", "1s"]}
 
 
@@ -50,8 +53,10 @@ def test_all_commands_are_there() -> None:
     actions = {f"actions {verb}" for verb in ("list", "show", "cancel", "run-now", "redrive", "next")}
     shards = {"shards list", "shards release"}
     limits = {f"limits {verb}" for verb in ("list", "show", "set", "remove", "slow-down", "resume")}
-    single = {"init", "upgrade", "worker", "demo", "schedule", "explain", "check", "prune", "settings"}
-    assert set(ALL) == single | actions | shards | limits
+    verbs = ("list", "show", "set", "pause", "resume", "stop", "remove")
+    templates = {f"templates {verb}" for verb in verbs} | {"quota show", "quota set"}
+    single = {"init", "upgrade", "worker", "demo", "schedule", "explain", "plan", "check", "prune", "settings"}
+    assert set(ALL) == single | actions | shards | limits | templates
 
 
 @pytest.mark.parametrize("path", ALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from uuid import UUID
 
@@ -60,7 +61,7 @@ class PostgresHygiene(PostgresAsking):
     @transition
     def expire_waiting(self, *, limit: int) -> Conversation[Expiry]:
         (row,) = yield self._ask("expire_waiting", limit=limit, error=EXPIRED_UNSTARTED)
-        return Expiry(row["late"], row["gone"], row["expired"])
+        return Expiry(row["late"], row["gone"], row["expired"], dict(Counter(row["templates"])))
 
     @transition
     def take_chore(

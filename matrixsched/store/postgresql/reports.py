@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from matrixsched.rules.explanation import QueueRow, ShardLock, Standing
+from matrixsched.rules.gate_report import Share
 from matrixsched.store.gating import StoredQuota
 from matrixsched.store.postgresql.gating import quotas_of
 from matrixsched.store.postgresql.rows import action_of
@@ -20,6 +22,14 @@ class PostgresReports(PostgresTemplates, Reports):
 
     def _read_grants(self, templates: Sequence[str] | None) -> Conversation[list[StoredQuota]]:
         return quotas_of((yield self._ask("read_grants", templates=templates)))
+
+    def _waiting(self, lanes_max: int, count_max: int) -> Conversation[tuple[datetime, dict[str, int]]]:
+        rows = yield self._ask("gate_report.lanes", lanes_max=lanes_max, count_max=count_max)
+        return rows[0]["now"], {row["lane"]: row["waiting"] for row in rows if row["lane"] is not None}
+
+    def _shares(self) -> Conversation[list[Share]]:
+        rows = yield self._ask("gate_report.shares")
+        return [Share(row["template"], row["present"], row["granted"], row["used"]) for row in rows]
 
 
 def _standing_of(row: Row) -> Standing:

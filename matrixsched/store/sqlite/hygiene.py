@@ -5,6 +5,7 @@ The text is in sql/sqlite/. Reading and writing are one transaction, so nothing 
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from uuid import UUID
 
@@ -84,7 +85,8 @@ class SqliteHygiene(SqliteAsking):
             yield self._each("expire_waiting.record", (*KEY, "interrupted", "error", "now"), recorded)
         if interrupted := [interruption_of(row, row["shard_id"], now) for row in live if row["claimed_by"] is not None]:
             yield self._each("claim.remember", REMEMBERED, interrupted)
-        return Expiry(len(rows), len(rows), len(live))
+        templates = Counter(row["template"] for row in live if row["template"] is not None)
+        return Expiry(len(rows), len(rows), len(live), dict(templates))
 
     @transition
     def take_chore(

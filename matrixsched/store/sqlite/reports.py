@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from matrixsched.rules.explanation import QueueRow, ShardLock, Standing
+from matrixsched.rules.gate_report import Share
 from matrixsched.store.gating import StoredQuota
 from matrixsched.store.reports import Reports
 from matrixsched.store.sqlite.gating import quotas_of
@@ -21,6 +23,15 @@ class SqliteReports(SqliteTemplates, Reports):
     def _read_grants(self, templates: Sequence[str] | None) -> Conversation[list[StoredQuota]]:
         wanted = None if templates is None else as_json(templates)
         return quotas_of((yield self._ask("read_grants", templates=wanted, now=self._now())))
+
+    def _waiting(self, lanes_max: int, count_max: int) -> Conversation[tuple[datetime, dict[str, int]]]:
+        now = self._now()
+        rows = yield self._ask("gate_report.lanes", lanes_max=lanes_max, count_max=count_max, now=now)
+        return moment_of(now), {row["lane"]: row["waiting"] for row in rows}
+
+    def _shares(self) -> Conversation[list[Share]]:
+        rows = yield self._ask("gate_report.shares", now=self._now())
+        return [Share(row["template"], bool(row["present"]), row["granted"], row["used"]) for row in rows]
 
 
 def _standing_of(row: Row) -> Standing:

@@ -51,7 +51,7 @@ expired as (
            last_outcome = 'expired', last_error = cast(:error as text), last_ended_at = {now}
       from gone g
      where a.shard_id = g.shard_id and a.action_id = g.action_id and a.action_guid = g.action_guid and a.state = 'live'
-    returning a.shard_id, a.action_id, a.action_guid, a.tick, g.attempt, g.claimed_by, g.claimed_at
+    returning a.shard_id, a.action_id, a.action_guid, a.tick, a.template, g.attempt, g.claimed_by, g.claimed_at
 ),
 remembered as (
     insert into matrixsched.attempt_history
@@ -62,4 +62,5 @@ remembered as (
      where claimed_by is not null
     on conflict do nothing
 )
-select (select count(*) from late) as late, (select count(*) from gone) as gone, (select count(*) from expired) as expired;
+select (select count(*) from late) as late, (select count(*) from gone) as gone, (select count(*) from expired) as expired,
+       array(select template from expired where template is not null) as templates;

@@ -6,6 +6,7 @@
 
 -- name: look
 select p.shard_id, p.action_id, p.action_guid, p.attempt, p.claimed_by, p.claimed_at, a.tick,
+       a.template,
        p.interrupted + (p.claimed_by is not null) as interrupted,
        case when a.action_guid is null then 'dead' else 'expired' end as verdict
   from matrixsched_processing_queue p

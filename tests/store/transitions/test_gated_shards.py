@@ -1,0 +1,47 @@
+"""Which shard a worker takes for rows that wait before a gate, when others hold the first ones."""
+
+from datetime import timedelta
+
+import pytest
+from support.scene import HANDLER, LEASE, Scene
+
+from matrixsched.rules.lanes import Lane
+from matrixsched.rules.rates import parse_rate
+from matrixsched.store.values import Acquired
+
+pytestmark = pytest.mark.anyio
+
+LANE = Lane(handler=HANDLER, key="customer").name
+SECOND = timedelta(seconds=1)
+
+
+async def put_before_the_gate(scene: Scene, *shards: int) -> None:
+    for shard in shards:
+        await scene.put_in_processing(f"a{shard}", shard=shard, lane=LANE)
+        scene.clock.advance(SECOND)
+    await scene.run(scene.do.relist_lanes(every=SECOND))
+
+
+async def look(scene: Scene) -> Acquired:
+    acquiring = scene.do.acquire_shard(
+        sync_guid=scene.guid(), holder="host:1", lease=LEASE, lanes=[], gated_handlers=[HANDLER]
+    )
+    return await scene.run(acquiring)
+
+
+async def test_the_shard_of_the_row_that_waits_longest_comes_first(scene: Scene):
+    await put_before_the_gate(scene, 2, 0, 1)
+    acquired = await look(scene)
+    assert (acquired.shard, acquired.gated_lanes) == (2, (LANE,))
+
+
+async def test_a_lane_is_not_held_up_by_whoever_holds_the_shard_of_its_first_row(scene: Scene):
+    await put_before_the_gate(scene, 2, 0)
+    assert [(await look(scene)).shard for _ in range(2)] == [2, 0]
+
+
+async def test_a_global_limit_that_is_open_is_nothing_to_look_at_without_rows(scene: Scene):
+    await scene.run(scene.do.set_limit("global", parse_rate("10/s"), pool=0))
+    scene.clock.advance(SECOND)
+    acquired = await look(scene)
+    assert (acquired.shard, acquired.next_due_at) == (None, None)
