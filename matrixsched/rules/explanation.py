@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from matrixsched.rules.action import Action, Spec, State, parked_lane
-from matrixsched.rules.gates import QuotaNow, instant
+from matrixsched.rules.gates import Bucket, QuotaNow, instant
 from matrixsched.rules.lanes import ANY_KEY, Lane, is_gated, key_limit
 from matrixsched.rules.limits import Closed, Limit
 from matrixsched.rules.quota import QuotaSettings
@@ -384,8 +384,8 @@ def _gated(standing: Standing) -> Iterator[Reason]:
     for limit in _limits(standing):
         rate = limit.effective(now)
         paced = paced or isinstance(rate, Rate)
-        if isinstance(rate, Rate) and limit.left(now) == 0:
-            next_slot = instant(limit.next_slot_ns)
+        next_slot = instant(Bucket(limit, now).next_slot_ns)
+        if isinstance(rate, Rate) and next_slot > now:
             if limit.is_slowed(now):
                 yield _slowed(limit, f"is at {rate} with no slot left", next_slot)
             else:

@@ -255,6 +255,12 @@ def test_a_limit_without_a_slot_says_when_the_next_one_comes():
     assert (found.why, found.until) == (Why.SLOWED, NOW + MINUTE)
 
 
+def test_a_slot_from_before_a_clock_was_set_back_holds_nothing():
+    ahead_ns = in_nanoseconds(NOW + timedelta(days=30))
+    limits = {"global": Limit(name="global", rate=parse_rate("1/s"), next_slot_ns=ahead_ns, updated_at=NOW)}
+    assert reasons(limits=limits) == [Why.DUE], "as the claim decides"
+
+
 def test_a_key_without_a_limit_of_its_own_goes_by_that_of_all():
     keyed = an_action(limit="acme")
     every = Limit(name="key:*", rate=parse_rate("1/s"), updated_at=NOW)
