@@ -234,11 +234,11 @@ def _share_used(lane: Lane, gates: Gates) -> float:
 
 def hindrance(lane: Lane, gates: Gates) -> Held | None:
     """What keeps the next row of a lane from going now."""
-    if lane.template is not None and (found := _quota_hindrance(lane, gates)) is not None:
-        return found
     buckets = gates.buckets(lane)
     if any(bucket.busy for bucket in buckets):
         return Held(Gate.BUSY, gates.now)
+    if lane.template is not None and (found := _quota_hindrance(lane, gates)) is not None:
+        return found
     closed = [until for bucket in buckets if (until := bucket.closed_until) is not None]
     if closed:
         return Held(Gate.SLOWED, max(closed))

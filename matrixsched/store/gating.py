@@ -78,7 +78,11 @@ class StoredGates:
     now: datetime
     limits: Sequence[tuple[Limit, bool]]
     """With whether somebody else takes slots from it now."""
-    quotas: Sequence[StoredQuota]
+    quotas: Sequence[StoredQuota] = ()
+
+    def without_busy_limits(self, lanes: Iterable[Lane]) -> list[Lane]:
+        busy = {limit.name for limit, is_busy in self.limits if is_busy}
+        return [lane for lane in lanes if busy.isdisjoint(lane.limits)]
 
     def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
         """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
@@ -141,8 +145,12 @@ class GatedClaims:
         """How many rows wait in each of these lanes; those without any are not named."""
 
     @abstractmethod
-    def _lock_gates(self, limits: Sequence[str], templates: Sequence[str]) -> Conversation[StoredGates]:
-        """Lock what decides; `limits` without those that do not exist."""
+    def _lock_limits(self, names: Sequence[str]) -> Conversation[StoredGates]:
+        """Lock those of these limits that exist, and say what time it is."""
+
+    @abstractmethod
+    def _lock_grants(self, templates: Sequence[str]) -> Conversation[Sequence[StoredQuota]]:
+        """Lock what these templates may still send; those that do not exist are not named."""
 
     @abstractmethod
     def _claim_admitted(
@@ -174,7 +182,10 @@ class GatedClaims:
         lanes = {name: lane_of(name) for name in found}
         waiting = _as_many_as_matter(found, lanes, room)
         chosen = [lanes[name] for name in waiting]
-        stored = yield from self._lock_gates(_limits(chosen), _templates(chosen))
+        stored = yield from self._lock_limits(_limits(chosen))
+        # No grant is held that others could use meanwhile: two claims would keep each other from going.
+        if templates := _templates(stored.without_busy_limits(chosen)):
+            stored = replace(stored, quotas=(yield from self._lock_grants(templates)))
         admission = admit(waiting, lanes, stored.open(chosen, ahead, lead), room)
         claimed: list[tuple[str, Attempt]] = []
         if admission.counts:

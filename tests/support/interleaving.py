@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -34,7 +34,7 @@ from matrixsched.rules.outcome import Verdict
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
-from matrixsched.store.transition import Ask, Row, Transition
+from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition
 from matrixsched.store.values import Change, Claimed, Ended, Holding, NewAction
 
 T = TypeVar("T")
@@ -167,6 +167,12 @@ class Session:
         return await self.start(transition).answer()
 
     async def _converse(self, transition: Transition[T], pause: int | None) -> T:
+        if isinstance(transition, Transaction) and not self.connection.is_in_transaction():
+            async with self.connection.transaction():
+                return await self._statements(transition, pause)
+        return await self._statements(transition, pause)
+
+    async def _statements(self, transition: Transition[T], pause: int | None) -> T:
         conversation = transition.begin()
         try:
             ask = next(conversation)
@@ -178,6 +184,49 @@ class Session:
         except StopIteration as end:
             answer: T = end.value
             return answer
+
+
+@dataclass(slots=True)
+class Steps(Generic[T]):
+    """A transaction that is taken one statement after another; the last step commits it."""
+
+    session: Session
+    conversation: Conversation[T]
+    ask: Ask | None
+    """What is asked next; None: nothing but to commit."""
+    done: bool = False
+    _answer: T | None = None
+
+    async def step(self) -> None:
+        """Carry out the next statement; StatementWaits if it would have to wait."""
+        if self.ask is None:
+            await self.session.commit()
+            self.session.world.idle.append(self.session)
+            self.done = True
+            return
+        text = self.session.world.statements[self.ask.statement.name]
+        task = asyncio.ensure_future(fetch(self.session.connection, self.ask, text))
+        started = UnderWay(self.session.world, self.session.pid, task)
+        self.session.world.under_way.append(started)
+        rows = await started.answer()
+        try:
+            self.ask = self.conversation.send(rows)
+        except StopIteration as end:
+            self.ask, self._answer = None, end.value
+
+    async def past(self, name: str) -> None:
+        """Go on until the statement of that name was carried out."""
+        while (asked := self.ask) is not None:
+            await self.step()
+            if asked.statement.name == name:
+                return
+        raise AssertionError(f"it asks no {name}")
+
+    async def finish(self) -> T:
+        """Go on to the end; what it answers."""
+        while not self.done:
+            await self.step()
+        return cast("T", self._answer)
 
 
 @dataclass(slots=True)
@@ -245,6 +294,13 @@ class World:
         held = (await self.session()).start(transition, pause=key)
         await held.waits()
         return held
+
+    async def stepping(self, transition: Transaction[T]) -> Steps[T]:
+        """Begin a transaction on a session of its own, and ask nothing yet."""
+        session = self.idle.pop() if self.idle else await self.session()
+        await session.begin()
+        conversation = transition.begin()
+        return Steps(session, conversation, next(conversation))
 
     async def is_blocked(self, pid: int) -> bool:
         blocked: bool = await self.watcher.fetchval("select cardinality(pg_blocking_pids($1)) > 0", pid)
@@ -407,11 +463,11 @@ async def clear(connection: asyncpg.Connection) -> None:
         delete from matrixsched.processing_queue;
         delete from matrixsched.requests;
         delete from matrixsched.attempt_history;
-        delete from matrixsched.templates;
         delete from matrixsched.limits;
+        delete from matrixsched.templates;
+        delete from matrixsched.held_lanes;
         delete from matrixsched.quota_windows;
         delete from matrixsched.quota_grants;
-        delete from matrixsched.held_lanes;
         update matrixsched.chores set held_by = null, position = '{}', done_at = null;
         delete from matrixsched.shard_locks;
         insert into matrixsched.shard_locks (shard_id) values (0)

@@ -23,11 +23,14 @@ class PostgresGating(PostgresAsking, GatedClaims):
         rows = yield self._ask("count_held", shard_id=shard, lanes=lanes, count_max=count_max)
         return {row["lane"]: row["waiting"] for row in rows}
 
-    def _lock_gates(self, limits: Sequence[str], templates: Sequence[str]) -> Conversation[StoredGates]:
-        rows = yield self._ask("lock_limits", names=limits)
+    def _lock_limits(self, names: Sequence[str]) -> Conversation[StoredGates]:
+        rows = yield self._ask("lock_limits", names=names)
         locked = [(limit_of(row), row["busy"]) for row in rows if row["name"] is not None]
-        quotas = (yield self._ask("lock_grants", templates=templates)) if templates else ()
-        return StoredGates(now=rows[0]["now"], limits=locked, quotas=quotas_of(quotas))
+        return StoredGates(now=rows[0]["now"], limits=locked)
+
+    def _lock_grants(self, templates: Sequence[str]) -> Conversation[Sequence[StoredQuota]]:
+        rows = yield self._ask("lock_grants", templates=templates)
+        return quotas_of(rows)
 
     def _claim_admitted(
         self, shard: int, sync_guid: UUID, counts: Mapping[str, int], suspect_room: int, attempt_lease: timedelta

@@ -88,18 +88,15 @@ class SqliteGating(SqliteAsking, GatedClaims):
         rows = yield self._ask("count_held", shard_id=shard, lanes=as_json(lanes), count_max=count_max, now=self._now())
         return {row["lane"]: row["waiting"] for row in rows}
 
-    def _lock_gates(self, limits: Sequence[str], templates: Sequence[str]) -> Conversation[StoredGates]:
+    def _lock_limits(self, names: Sequence[str]) -> Conversation[StoredGates]:
         now = self._now()
-        yield self._ask("lock_limits.make", names=as_json(limits), now=now)
-        rows = yield self._ask("lock_limits.read", names=as_json(limits))
-        quotas: Sequence[Row] = ()
-        if templates:
-            quotas = yield self._ask("lock_grants", templates=as_json(templates), now=now)
-        return StoredGates(
-            now=moment_of(now),
-            limits=[(limit_of(row), False) for row in rows],
-            quotas=quotas_of(quotas),
-        )
+        yield self._ask("lock_limits.make", names=as_json(names), now=now)
+        rows = yield self._ask("lock_limits.read", names=as_json(names))
+        return StoredGates(now=moment_of(now), limits=[(limit_of(row), False) for row in rows])
+
+    def _lock_grants(self, templates: Sequence[str]) -> Conversation[Sequence[StoredQuota]]:
+        rows = yield self._ask("lock_grants", templates=as_json(templates), now=self._now())
+        return quotas_of(rows)
 
     def _claim_admitted(
         self, shard: int, sync_guid: UUID, counts: Mapping[str, int], suspect_room: int, attempt_lease: timedelta
