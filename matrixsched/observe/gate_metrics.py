@@ -50,7 +50,7 @@ class GateMetrics:
         self._limits = _Names()
         self._ended: Tally[tuple[str, Outcome]] = Tally()
         self._told: Tally[tuple[str, Outcome]] = Tally()
-        held = f"What is due and waits before gates, counted up to 100000. {EVERYBODY}"
+        held = f"What is due and waits before gates, counted up to 20000. {EVERYBODY}"
         self._held = _Sampled(gauge("held_actions", held, "gate", "template", mode=_LATEST))
         left = f"How many actions a limit would let start at once. {EVERYBODY}"
         self._slots_left = _Sampled(gauge("limit_slots_left", left, "limit", mode=_LATEST), absent=math.nan)

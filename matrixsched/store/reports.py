@@ -6,7 +6,7 @@ What the two databases do differently is asked of the class that this is a part 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.explanation import BEFORE_COUNT_MAX, Standing, lane_to_pass
 from matrixsched.rules.gate_report import GateReport, Share, held_by, slots_left
-from matrixsched.rules.lanes import ANY_KEY, key_limit, lane_of
+from matrixsched.rules.lanes import ANY_KEY, Lane, key_limit, lane_of
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.templates import Template
@@ -79,8 +79,7 @@ class Reports:
         lanes = {name: lane_of(name) for name in waiting}
         limits = yield from self.limits(after="", limit=lanes_max, include_keys=False).begin()
         quotas = yield from self._read_grants(None)
-        keys = sorted({key_limit(lane.key) for lane in lanes.values() if lane.key is not None})
-        of_keys = (yield from self.find_limits(keys).begin()) if keys else []
+        of_keys = yield from self._limits_of_keys(lanes.values(), now)
         stored = StoredGates(now=now, limits=[(limit, False) for limit in (*limits, *of_keys)], quotas=quotas)
         return GateReport(
             held=held_by(waiting, lanes, stored.open(lanes.values(), ahead=_NOT, lead=_NOT)),
@@ -89,6 +88,13 @@ class Reports:
             shares=(yield from self._shares()),
             paused=frozenset(quota.template.name for quota in quotas if quota.template.is_paused(now)),
         )
+
+    def _limits_of_keys(self, lanes: Iterable[Lane], now: datetime) -> Conversation[list[Limit]]:
+        """A key that was never used has no limit yet, but is not held by that."""
+        names = sorted({key_limit(lane.key) for lane in lanes if lane.key is not None})
+        found = (yield from self.find_limits(names).begin()) if names else []
+        there = {limit.name for limit in found}
+        return [*found, *(Limit(name=name, updated_at=now) for name in names if name not in there)]
 
     def _with_gates(self, standing: Standing, action: Action) -> Conversation[Standing]:
         lane, name = lane_to_pass(action.spec), action.spec.template

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import typer.main
 from support.command import Matrixsched, on
 from support.scene import GATES, Scene
 
 from matrixsched import App, Retry
 from matrixsched.clock import ManualClock, SystemClock
 from matrixsched.errors import ActionNotFound, InvalidId
+from matrixsched.ops.cli import cli
 from matrixsched.rules.explanation import Why
 from matrixsched.worker import Worker, WorkerPolicy
 
@@ -52,6 +55,16 @@ class Explained:
         self.action: dict[str, Any] = answer.json["action"]
         self.reasons: list[dict[str, Any]] = answer.json["reasons"]
         self.said = answer.err
+        for reason in self.reasons:
+            self._check_that_it_can_be_typed(reason["next_move"])
+
+    def _check_that_it_can_be_typed(self, move: str) -> None:
+        for command in re.findall("`matrixsched ([^`]+)`", move):
+            name, *words = command.split()
+            found: Any = typer.main.get_command(cli)
+            for word in (name, *words[: hasattr(found.commands[name], "commands")]):
+                found = found.commands[word]
+            assert callable(found.callback)
 
     @property
     def kinds(self) -> list[str]:
@@ -247,11 +260,12 @@ def test_a_limit_without_a_slot_and_those_before(database_url: str, explain: Exp
 
     play(database_url, work, ago=HOUR + SECOND)
     found = explain()
-    assert found.kinds == ["limit", "turn"]
-    assert "the limit handler:send is 1/h and has no slot left" in found.said
-    assert "`matrixsched limits set --database" in found.said
-    assert found.said.endswith(" handler:send RATE`.\n")
-    assert found.reasons[1]["explained"].startswith("2 of the same kind")
+    assert found.kinds == ["turn", "limit"]
+    assert (
+        "2 of the same kind were due before it, and the limit handler:send is 1/h, for another 2 h 59 min" in found.said
+    )
+    assert "the limit handler:send is 1/h and has no slot left" in found.reasons[1]["explained"]
+    assert found.reasons[1]["next_move"].endswith(" handler:send RATE`")
 
 
 def test_a_limit_that_was_told_to_slow_down(database_url: str, explain: Explain) -> None:

@@ -255,6 +255,12 @@ def test_a_limit_without_a_slot_says_when_the_next_one_comes():
     assert (found.why, found.until) == (Why.SLOWED, NOW + MINUTE)
 
 
+def test_a_slot_from_before_a_clock_was_set_back_holds_nothing():
+    ahead_ns = in_nanoseconds(NOW + timedelta(days=30))
+    limits = {"global": Limit(name="global", rate=parse_rate("1/s"), next_slot_ns=ahead_ns, updated_at=NOW)}
+    assert reasons(limits=limits) == [Why.DUE], "as the claim decides"
+
+
 def test_a_key_without_a_limit_of_its_own_goes_by_that_of_all():
     keyed = an_action(limit="acme")
     every = Limit(name="key:*", rate=parse_rate("1/s"), updated_at=NOW)
@@ -270,7 +276,9 @@ def test_those_before_it_are_counted():
     limits = {"global": Limit(name="global", rate=parse_rate("10/s"), updated_at=NOW)}
     behind = reason(row=replace(ROW, lane=lane, before=1500), limits=limits)
     assert (behind.why, behind.until) == (Why.TURN, NOW + timedelta(seconds=150))
-    assert behind.text.startswith("1,500 of the same kind")
+    assert behind.text == "1,500 of the same kind were due before it, and the limit global is 10/s"
+    used = {"global": replace(limits["global"], next_slot_ns=SOON_NS)}
+    assert reasons(row=replace(ROW, lane=lane, before=1), limits=used) == [Why.TURN, Why.LIMIT]
     many = replace(ROW, lane=lane, before=BEFORE_COUNT_MAX)
     assert reason(row=many, limits=limits).text.startswith("10,000 or more")
     assert reasons(row=replace(ROW, lane=lane, before=5)) == [Why.DUE], "nothing limits it any more"

@@ -26,7 +26,7 @@ from support.callers import (
 
 from matrixsched import App, call, every
 from matrixsched.clock import ManualClock, SeededChance
-from matrixsched.errors import ActionNotFound, BadInput, GuidMismatch, InvalidId
+from matrixsched.errors import ActionNotFound, BadInput, GuidMismatch, InvalidId, UnknownTemplate
 from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -92,6 +92,23 @@ async def test_what_is_committed_runs(app, caller, ran):
     await caller.commit()
     assert await Worker(app).run_due() == 1
     assert ran == ["a 100% 'a' :b %(c)s"]
+
+
+async def test_a_template_is_looked_for_on_the_callers_connection(app, caller, ran):
+    await app.templates.set("promo")
+    await caller.begin()
+    await app.schedule("note", "a", id="a", template="promo", zone="Asia/Tokyo", connection=caller.connection)
+    await app.schedule_many([call("note", "b", id="b", template="promo")], connection=caller.connection)
+    assert len(await app.list(template="promo", connection=caller.connection)) == 2
+    for refused in (
+        app.schedule("note", "c", id="c", template="prom", connection=caller.connection),
+        app.schedule_many([call("note", "c", id="c", template="prom")], connection=caller.connection),
+    ):
+        with pytest.raises(UnknownTemplate) as caught:
+            await refused
+        assert caught.value.close == ("promo",)
+    await caller.commit()
+    assert {action.id for action in await app.list()} == {"a", "b"}
 
 
 async def test_every_operation_works(app, caller, ran):

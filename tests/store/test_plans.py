@@ -162,6 +162,8 @@ HOT: dict[str, Transition[Any]] = {
     "history": DO.history(0, "running 0"),
     "shards": DO.shards(count_max=LIMIT),
     "stock": DO.stock(BEGINNING, now=NOW, until=NOW + timedelta(days=1), grid=timedelta(minutes=15), limit=LIMIT),
+    "standing": DO.standing(0, "due 0"),
+    "gate_report": DO.gate_report(lanes_max=LIMIT, count_max=LIMIT),
     "backlog": DO.backlog(count_max=LIMIT),
     "backlog, nothing due": BEFORE_ALL.backlog(count_max=LIMIT),
     "prune_actions": DO.prune_actions(State.DONE, keep=timedelta(days=7), limit=LIMIT),

@@ -10,6 +10,7 @@ from support.scene import Scene
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.gates import Gate
 from matrixsched.rules.lanes import Lane
+from matrixsched.rules.limits import in_nanoseconds
 from matrixsched.rules.rates import parse_rate
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +69,7 @@ async def test_a_key_is_held_by_its_own_limit_or_by_that_of_all(scene: Scene):
     await scene.run(scene.do.set_limit("key:own", SLOW, pool=0))
     await scene.sql(
         "insert into matrixsched.limits (name, next_slot_ns, updated_at) values ('key:used', :slot, :at)",
-        slot=2**62,
+        slot=in_nanoseconds(scene.now + HOUR / 2),
         at=scene.now,
     )
     for key, count in (("own", 1), ("used", 2), ("fresh", 4)):

@@ -1,0 +1,202 @@
+"""Send campaigns with real worker processes, kill some of them, and show that every promise was kept.
+
+    ./tools/dev scenario                          200,000 messages on PostgreSQL, a few minutes
+    ./tools/dev scenario --sqlite                 5,000 messages in one file
+
+All messages are due at once. Workers that are killed (-9, with work in their hands) are not replaced: the others take
+over. Afterwards the notes that the handlers took are compared with what the quota and the limits allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests"))  # for support, which starts servers and workers for tests, too
+
+from benchmarks.places import Place, PostgresPlace, SqlitePlace  # noqa: E402
+from rich.console import Console  # noqa: E402
+from sending.campaigns import ZONES, Campaigns  # noqa: E402
+from sending.judging import Run, judge  # noqa: E402
+from sending.records import count_live, read_records  # noqa: E402
+from sending.showing import Showing  # noqa: E402
+from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
+from support.processes import Scene, scene, until  # noqa: E402
+
+from matrixsched import App  # noqa: E402
+from matrixsched.rules.durations import parse_duration  # noqa: E402
+from matrixsched.rules.rates import parse_rate  # noqa: E402
+
+MESSAGES, MESSAGES_SQLITE = 200_000, 5_000
+SPEED, SPEED_SQLITE = "60000/min", "12000/min"
+TELL_EVERY_S = 5.0
+LOOK_EVERY_S = 0.25
+SHARDS = 16
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = parse(arguments)
+    talk = Console(stderr=True, highlight=False)
+    try:
+        with (
+            open_place(chosen) as place,
+            tempfile.TemporaryDirectory(prefix="matrixsched-scenario-") as folder,
+            scene(place.url, Path(folder)) as stage,
+        ):
+            play = Play(chosen.campaigns, place, stage, chosen.kill, talk)
+            play.run(chosen.workers)
+            outcome = play.outcome()
+    except (PostgresUnavailable, psycopg.OperationalError) as error:
+        talk.print(f"scenario: {error}\nscenario: to do without PostgreSQL: --sqlite", markup=False)
+        return 1
+    checks = judge(outcome)
+    showing = Showing(outcome, checks, play.kills)
+    showing.show(Console(width=None if sys.stdout.isatty() else 120, highlight=False))
+    if chosen.svg is not None:
+        chosen.svg.write_text(showing.as_svg())
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(showing.as_json(), indent=2) + "\n")
+    return 0 if all(check.kept for check in checks) else 1
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scenario", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=int, help=f"default: {MESSAGES:,}; on SQLite {MESSAGES_SQLITE:,}")
+    parser.add_argument("--templates", type=int, default=50)
+    parser.add_argument("--zones", type=int, default=len(ZONES), choices=range(1, len(ZONES) + 1), metavar="1…24")
+    parser.add_argument("--workers", type=int, default=4, help="processes (default: 4)")
+    parser.add_argument("--kill", type=int, default=2, help="how many of them are killed (default: 2)")
+    parser.add_argument("--speed", help=f"MaxSendSpeed; default: {SPEED}; on SQLite {SPEED_SQLITE}")
+    parser.add_argument("--pool", type=int, default=20, help="of that limit (default: 20)")
+    parser.add_argument("--interval", default="10s", help="of the quota (default: 10s)")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same messages")
+    parser.add_argument("--sqlite", action="store_true", help="in a file instead of on PostgreSQL")
+    parser.add_argument(
+        "--url",
+        metavar="postgresql://…",
+        help="an empty database; without it a durable server is started and thrown away afterwards",
+    )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write a chart to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    chosen = parser.parse_args(arguments)
+    if not 0 <= chosen.kill < chosen.workers:
+        parser.error("at least one worker must live on: choose --kill below --workers")
+    chosen.campaigns = Campaigns(
+        messages=chosen.messages or (MESSAGES_SQLITE if chosen.sqlite else MESSAGES),
+        templates=chosen.templates,
+        zones=chosen.zones,
+        speed=parse_rate(chosen.speed or (SPEED_SQLITE if chosen.sqlite else SPEED)),
+        pool=chosen.pool,
+        interval=parse_duration(chosen.interval, "interval"),
+        seed=chosen.seed,
+    )
+    return chosen
+
+
+@contextlib.contextmanager
+def open_place(chosen: argparse.Namespace) -> Iterator[Place]:
+    with contextlib.ExitStack() as stack:
+        if chosen.sqlite:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="matrixsched-scenario-"))
+            yield SqlitePlace(f"sqlite:///{folder}/scenario.db")
+        elif chosen.url is not None:
+            yield PostgresPlace(chosen.url, "default", ours=False)
+        else:
+            server = stack.enter_context(start_postgres(durable=True))
+            yield PostgresPlace(server.create_database("scenario"), "default", ours=server.restartable)
+
+
+@dataclass
+class Play:
+    campaigns: Campaigns
+    place: Place
+    stage: Scene
+    kill: int
+    talk: Console
+    kills: list[float] = field(default_factory=list)
+    _killed: list[int] = field(default_factory=list)
+    _told_at: float = 0.0
+
+    def run(self, workers: int) -> None:
+        """Schedule everything, start the workers, kill some, and wait until nothing is left to do."""
+        app = App(self.place.url)
+        app.sync.init(shards=SHARDS)
+        with app.sync:
+            self.campaigns.install(app)
+            self.templates = {template.name: template for template in app.sync.templates.list()}
+            self.settings = app.sync.quota.settings()
+            begun = time.monotonic()
+            app.sync.schedule_many(self.campaigns.calls())
+            self._tell(f"{self.campaigns.messages:,} messages scheduled in {time.monotonic() - begun:.0f} s")
+        self.place.settle()
+        for _ in range(workers):
+            self.stage.start_worker()
+        for worker in self.stage.workers:
+            worker.wait_until_started()
+        self._tell(f"{workers} workers started; it takes at least {self.campaigns.duration_s:.0f} s")
+        self._watch()
+        for worker in self.stage.workers[self.kill :]:
+            worker.process.terminate()
+        for worker in self.stage.workers[self.kill :]:
+            worker.exit_code()
+        self.stage.look()
+
+    def _watch(self) -> None:
+        deadline = time.monotonic() + 60 + 4 * self.campaigns.duration_s
+        # Counting what is left is dear: only once the handlers have done almost all.
+        almost = self.campaigns.messages * 0.97
+        while self.stage.done() < almost or count_live(self.place):
+            done = self.stage.done()
+            if len(self._killed) < self.kill and done >= self._kill_at(len(self._killed)):
+                self._kill_one(len(self._killed))
+            if time.monotonic() - self._told_at >= TELL_EVERY_S:
+                self._tell(f"{done:,} sent")
+            if time.monotonic() > deadline:
+                self._tell("it takes too long: what is left is judged as lost")
+                return
+            time.sleep(LOOK_EVERY_S)
+
+    def _kill_at(self, number: int) -> float:
+        """After a third of the messages, and the others evenly until two thirds."""
+        return self.campaigns.messages * (1 / 3 + number / 3 / max(1, self.kill - 1) if self.kill > 1 else 1 / 2)
+
+    def _kill_one(self, number: int) -> None:
+        victim = self.stage.workers[number]
+        until(lambda: self.stage.look().under_way(victim.pid), "it has work in its hands")
+        victim.process.kill()
+        self.kills.append(time.time())
+        victim.process.wait()
+        self._killed.append(victim.pid)
+        self._tell(f"worker {victim.pid} killed with {len(self.stage.look().under_way(victim.pid))} messages under way")
+
+    def _tell(self, text: str) -> None:
+        self._told_at = time.monotonic()
+        self.talk.print(f"scenario: {text}", markup=False)
+
+    def outcome(self) -> Run:
+        return Run(
+            settings=self.settings,
+            templates=self.templates,
+            speed=self.campaigns.speed,
+            pool=self.campaigns.pool,
+            messages=self.campaigns.messages,
+            account=self.stage.account,
+            records=read_records(self.place),
+            killed=self._killed,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
