@@ -9,7 +9,7 @@ What is finished, running or not due yet has one reason. What is due waits for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -53,8 +53,9 @@ class Why(StrEnum):
     QUOTA = "quota"
     OUTSIDE = "outside"
     """Of the window of the recipient's day that its template is for."""
-    LIMIT = "limit"
     TURN = "turn"
+    """Others were there before it."""
+    LIMIT = "limit"
     DUE = "due"
     EXPIRES = "expires"
 
@@ -377,22 +378,39 @@ def _queued(standing: Standing) -> Iterator[Reason]:
 
 
 def _gated(standing: Standing) -> Iterator[Reason]:
-    template, quota = standing.template, standing.quota
+    template, quota, row, now = standing.template, standing.quota, standing.row, standing.now
     if template is not None and quota is not None and not quota.is_paused:
         yield from _quota(standing, template, quota)
-    now, paced = standing.now, False
-    for limit in _limits(standing):
-        rate = limit.effective(now)
-        paced = paced or isinstance(rate, Rate)
-        next_slot = instant(Bucket(limit, now).next_slot_ns)
-        if isinstance(rate, Rate) and next_slot > now:
-            if limit.is_slowed(now):
-                yield _slowed(limit, f"is at {rate} with no slot left", next_slot)
-            else:
-                yield _used_up(limit, rate, standing.due_at, next_slot)
-    row = standing.row
+    paced = [(limit, rate) for limit in _limits(standing) if isinstance(rate := limit.effective(now), Rate)]
     if row is not None and row.before and is_gated(row.lane) and (paced or quota is not None):
-        yield _behind(standing, row.before)
+        yield _behind(standing, row.before, paced)
+    for limit, rate in paced:
+        next_slot = instant(Bucket(limit, now).next_slot_ns)
+        if next_slot > now and limit.is_slowed(now):
+            yield _slowed(limit, f"is at {rate} with no slot left", next_slot)
+        elif next_slot > now:
+            yield _used_up(limit, rate, standing.due_at, next_slot)
+
+
+def _behind(standing: Standing, before: int, paced: Sequence[tuple[Limit, Rate]]) -> Reason:
+    """The next slots are for those who were there before."""
+    text = f"{BEFORE_COUNT_MAX:,} or more" if before >= BEFORE_COUNT_MAX else f"{before:,}"
+    text += " of the same kind were due before it"
+    until = None
+    if paced:
+        limit, rate = max(paced, key=lambda pair: pair[1].period_ns)
+        text += f", and the limit {limit.name} is {rate}"
+        # At the earliest. Where a quota has its own say in it, nobody can tell.
+        if standing.quota is None:
+            next_slot = max(standing.now, instant(Bucket(limit, standing.now).next_slot_ns))
+            until = next_slot + timedelta(microseconds=before * rate.period_ns // 1000)
+    return Reason(
+        why=Why.TURN,
+        text=text,
+        since=standing.due_at,
+        until=until,
+        move=Move("wait; see how fast they may go", "limits list"),
+    )
 
 
 def _used_up(limit: Limit, rate: Rate, since: datetime, next_slot: datetime) -> Reason:
@@ -403,19 +421,6 @@ def _used_up(limit: Limit, rate: Rate, since: datetime, next_slot: datetime) -> 
         since=since,
         until=next_slot,
         move=Move("wait, or let it go faster", "limits set", (limit.name, "RATE")),
-    )
-
-
-def _behind(standing: Standing, before: int) -> Reason:
-    many = f"{BEFORE_COUNT_MAX:,} or more" if before >= BEFORE_COUNT_MAX else f"{before:,}"
-    periods = [rate.period_ns for limit in _limits(standing) if isinstance(rate := limit.effective(standing.now), Rate)]
-    pace_ns = max(periods, default=0) * before
-    return Reason(
-        why=Why.TURN,
-        text=f"{many} of the same kind were due before it",
-        since=standing.due_at,
-        until=standing.now + timedelta(microseconds=pace_ns // 1000) if pace_ns else None,
-        move=Move("see how fast they may go", "limits list"),
     )
 
 

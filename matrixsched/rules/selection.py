@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from matrixsched.errors import UnknownZone
 from matrixsched.rules.lanes import lane_of
 from matrixsched.rules.quota import Group, Plan, QuotaSettings, Spare, caps, plan, turn
 from matrixsched.rules.templates import SendWindow, Template
@@ -152,11 +151,6 @@ class _Times:
     def is_right(self, template: Template, zone: str | None) -> bool:
         known, place = self._by_template[template.name], zone or template.zone
         if place not in known:
-            known[place] = self._ask(self._windows[template.name], place)
+            windows = self._windows[template.name]
+            known[place] = bool(windows) and is_inside(windows, place, self._now)
         return known[place]
-
-    def _ask(self, windows: tuple[SendWindow, ...], zone: str) -> bool:
-        try:
-            return bool(windows) and is_inside(windows, zone, self._now)
-        except UnknownZone:
-            return False  # this machine's data are older than the zone: then it is not known to be the right time

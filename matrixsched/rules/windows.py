@@ -3,7 +3,8 @@
 A window is meant in local time, from its beginning up to, not including, its end: 08:00-12:00. One whose end lies
 before its beginning goes over midnight: 22:00-06:00. Whether an instant is inside is asked of the clock on the
 recipient's wall, and of nothing else: where a change of the clock skips an hour of a window, the window is shorter on
-that day, and where an hour comes twice, both are inside.
+that day, and where an hour comes twice, both are inside. In a zone that this machine does not know, because its data
+are older than the zone, it is never known to be the right time: then messages go as those outside do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from matrixsched.errors import InvalidWindow
+from matrixsched.errors import InvalidWindow, UnknownZone
 from matrixsched.rules.templates import Distribution, SendWindow, Template
 from matrixsched.rules.zones import instant_of, local_of, stretches
 
@@ -95,12 +96,22 @@ def windows_of(template: Template, settings: QuotaSettings) -> tuple[SendWindow,
 def is_inside(windows: Sequence[SendWindow], zone: str, at: datetime) -> bool:
     """Whether clocks in the zone then show a time inside one of the windows."""
     moment = at.astimezone(UTC)
-    return _covers(windows, local_of(moment, next(stretches(zone, moment)).offset).time())
+    try:
+        here = next(stretches(zone, moment))
+    except UnknownZone:
+        return False
+    return _covers(windows, local_of(moment, here.offset).time())
 
 
 def next_change(windows: Sequence[SendWindow], zone: str, after: datetime) -> datetime | None:
     """The first instant after `after` from which on the answer of `is_inside` is another; None: it never is."""
-    moment = after.astimezone(UTC)
+    try:
+        return _next_change(windows, zone, after.astimezone(UTC))
+    except UnknownZone:
+        return None
+
+
+def _next_change(windows: Sequence[SendWindow], zone: str, moment: datetime) -> datetime | None:
     inside = is_inside(windows, zone, moment)
     edges = sorted({edge for window in windows for edge in (window.begins, window.ends)})
     changing = [edge for edge in edges if _covers(windows, edge) != inside]

@@ -16,12 +16,16 @@ about an attempt — prolongs, records, gives back — names it exactly; if the 
 while `asked + lease - margin` lies ahead on the monotonic clock; past that the handler is cancelled and its outcome
 refused by the row.
 
-    intake     acquire a shard with work → claim what is due, move what is new → release
-    runner     slots; decode, call the handler under its limit, judge what follows
+    intake     acquire a shard with work → claim what is due, move what is new, pass gates → release
+    runner     slots; start what passed a gate in its time, decode, call the handler under its limit, judge what follows
     recorder   outcomes in batches: recorded, superseded, lost, or busy (sent again)
     leases     prolong what is under way; give back what could not be started soon
     sampling   how much is due, how late the event loop is; only while somebody listens
     tidying    one worker at a time: prune what is old, expire what nobody ran, sweep what no action stands behind
+
+**Gates** come before the claim. What has to pass one waits in a lane of its own, due and unattempted, and is claimed in
+the transaction that takes its slots and its share (store/gating.py). A slot has a time, by the database's clock, which
+is told here from the answers it gave (database_time.py); an attempt that cannot start in its slot is given back.
 
 Each step returns how long it may rest. Shutdown goes the other way round: no new claims; handlers get a grace; the
 rest are cancelled and their rows made due at once (a thread cannot be cancelled: its row is left to its lease); the

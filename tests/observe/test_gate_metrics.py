@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -25,6 +29,7 @@ from matrixsched.events import (
 from matrixsched.observe import Metrics
 from matrixsched.observe.gate_metrics import LABELS_MAX
 from matrixsched.observe.logs import Logs, log_to, logger
+from matrixsched.observe.metrics import FOLDER_VARIABLE, exposition_of
 from matrixsched.rules.gate_report import GateReport, Share
 from matrixsched.rules.gates import Gate
 from matrixsched.worker import Worker
@@ -273,3 +278,28 @@ def test_looking_twice_counts_nothing_twice() -> None:
         assert found["matrixsched_slots_void_total"] == 2
         assert found["matrixsched_quota_windows_planned_total"] == 1
         assert found["matrixsched_quota_planning_seconds_total"] == 0.25
+
+
+def test_of_what_all_processes_report_alike_the_last_word_counts(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from matrixsched import App\n"
+        "from matrixsched.events import GatesSampled\n"
+        "from matrixsched.observe import Metrics\n"
+        "from matrixsched.rules.gate_report import GateReport\n"
+        "from matrixsched.rules.gates import Gate\n"
+        "app = App('sqlite://')\n"
+        "metrics = Metrics(app)\n"
+        "left = {'global': 7, 'handler:send': 1}\n"
+        "for gone in sys.argv[2:]:\n"
+        "    app.events.emit(GatesSampled(GateReport(slots_left=left)))\n"
+        "    del left[gone]\n"
+        "app.events.emit(GatesSampled(GateReport(held={(Gate.QUOTA, 'promo'): int(sys.argv[1])}, slots_left=left)))\n"
+    )
+    for arguments in (["30"], ["20", "handler:send"]):
+        shared = os.environ | {FOLDER_VARIABLE: str(tmp_path)}
+        subprocess.run([sys.executable, "-W", "error", "-c", program, *arguments], env=shared, check=True)
+    lines = exposition_of(str(tmp_path))().decode().splitlines()
+    assert 'matrixsched_held_actions{gate="quota",template="promo"} 20.0' in lines
+    assert 'matrixsched_limit_slots_left{limit="global"} 7.0' in lines
+    assert 'matrixsched_limit_slots_left{limit="handler:send"} NaN' in lines

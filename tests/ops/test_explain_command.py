@@ -260,11 +260,12 @@ def test_a_limit_without_a_slot_and_those_before(database_url: str, explain: Exp
 
     play(database_url, work, ago=HOUR + SECOND)
     found = explain()
-    assert found.kinds == ["limit", "turn"]
-    assert "the limit handler:send is 1/h and has no slot left" in found.said
-    assert "`matrixsched limits set --database" in found.said
-    assert found.said.endswith(" handler:send RATE`.\n")
-    assert found.reasons[1]["explained"].startswith("2 of the same kind")
+    assert found.kinds == ["turn", "limit"]
+    assert (
+        "2 of the same kind were due before it, and the limit handler:send is 1/h, for another 2 h 59 min" in found.said
+    )
+    assert "the limit handler:send is 1/h and has no slot left" in found.reasons[1]["explained"]
+    assert found.reasons[1]["next_move"].endswith(" handler:send RATE`")
 
 
 def test_a_limit_that_was_told_to_slow_down(database_url: str, explain: Explain) -> None:

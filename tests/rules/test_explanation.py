@@ -276,7 +276,9 @@ def test_those_before_it_are_counted():
     limits = {"global": Limit(name="global", rate=parse_rate("10/s"), updated_at=NOW)}
     behind = reason(row=replace(ROW, lane=lane, before=1500), limits=limits)
     assert (behind.why, behind.until) == (Why.TURN, NOW + timedelta(seconds=150))
-    assert behind.text.startswith("1,500 of the same kind")
+    assert behind.text == "1,500 of the same kind were due before it, and the limit global is 10/s"
+    used = {"global": replace(limits["global"], next_slot_ns=SOON_NS)}
+    assert reasons(row=replace(ROW, lane=lane, before=1), limits=used) == [Why.TURN, Why.LIMIT]
     many = replace(ROW, lane=lane, before=BEFORE_COUNT_MAX)
     assert reason(row=many, limits=limits).text.startswith("10,000 or more")
     assert reasons(row=replace(ROW, lane=lane, before=5)) == [Why.DUE], "nothing limits it any more"

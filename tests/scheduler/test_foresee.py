@@ -72,6 +72,15 @@ async def test_a_limit_that_was_told_to_slow_down_is_known(app: App):
     assert (found.planned, found.sent[0], found.sent[1]) == (0, 0, 30)
 
 
+async def test_recipients_in_a_zone_that_this_machine_does_not_know_are_outside(app: App, scene: Scene):
+    await app.templates.set("promo", distribution="morning")
+    await send(app, 4, zone="Asia/Tokyo")
+    # As scheduled on a machine whose data are newer.
+    await scene.sql("update matrixsched.scheduled_actions set zone = 'Mars/Olympus'")
+    found = await outlook(app)
+    assert (found.waiting, found.inside, found.planned, found.left) == (4, 0, 4, 0)
+
+
 async def test_recipients_in_different_zones_and_priorities_are_told_apart(app: App, clock: ManualClock):
     assert clock.now().hour == 0  # in UTC; 09:00 in Tokyo
     await app.templates.set("promo", distribution="morning")

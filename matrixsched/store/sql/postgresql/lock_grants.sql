@@ -3,10 +3,9 @@
 -- that does not exist is not named. Never waits.
 with present as materialized (
     select begins_at, ends_at
-      from matrixsched.quota_windows
-     where begins_at <= {now} and ends_at > {now}
-     order by begins_at desc
-     limit 1
+      from (select begins_at, ends_at from matrixsched.quota_windows
+             where begins_at <= {now} order by begins_at desc limit 1) w
+     where ends_at > {now}
 ),
 locked as materialized (
     select g.*
@@ -21,6 +20,8 @@ select t.name as template, t.paused_at, t.paused_until, w.begins_at, w.ends_at, 
        g.template is not null and k.template is null as busy
   from matrixsched.templates t
   left join present w on true
-  left join matrixsched.quota_grants g on g.begins_at = w.begins_at and g.template = t.name
+  left join lateral (select g.* from matrixsched.quota_grants g
+                      where g.begins_at = w.begins_at and g.template = t.name
+                     offset 0) g on true -- by its key: without statistics the grants of all windows would be read
   left join locked k on k.template = g.template and k.priority = g.priority and k.inside = g.inside
  where t.name = any (cast(:templates as text[]));

@@ -3,10 +3,9 @@
 -- Differs from postgresql/lock_grants.sql: no lock: there is one writer, so nothing can be busy.
 with present as materialized (
     select begins_at, ends_at
-      from matrixsched_quota_windows
-     where begins_at <= {now} and ends_at > {now}
-     order by begins_at desc
-     limit 1
+      from (select begins_at, ends_at from matrixsched_quota_windows
+             where begins_at <= {now} order by begins_at desc limit 1)
+     where ends_at > {now}
 )
 select t.name as template, t.paused_at, t.paused_until, w.begins_at, w.ends_at, g.priority, g.inside, g.zones, g.granted,
        g.used
