@@ -95,10 +95,9 @@ served as materialized (
        for no key update skip locked
 )
 update matrixsched.templates t
-   set last_served_at = g.last_served_at
+   set last_served_at = g.served_at
   from served s
-  join unnest(cast(:served as text[]), cast(:last_served_at as timestamptz[])) as g (name, last_served_at)
-    on g.name = s.name
+  join unnest(cast(:served as text[]), cast(:served_at as timestamptz[])) as g (name, served_at) on g.name = s.name
  where t.name = s.name;
 
 -- name: lanes
