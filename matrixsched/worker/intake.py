@@ -28,6 +28,8 @@ CONTENDED_REST_S = 0.01
 LEAD_MAX_S = 0.05
 RELIST_EVERY = timedelta(seconds=1)
 """How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed."""
+RELIST_RESTS = 20
+"""Where there are very many lanes, that is rested so many times as long as it took."""
 
 
 _MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
@@ -58,6 +60,7 @@ class Intake:
         self._fruitless = 0
         self._by_importance = False
         self._gated_claim_s = 0.0
+        self._relist_every = RELIST_EVERY
         self._gates_hold = True
         """Whether rows may wait before gates; nothing is known before the first look."""
         self.looked_at: float | None = None
@@ -74,8 +77,11 @@ class Intake:
     async def relist(self) -> float:
         """See to it that every lane with rows before a gate is listed; the rest until the next time."""
         if self._gates_hold:
-            await self._store.run(self._do.relist_lanes(every=RELIST_EVERY))
-        return RELIST_EVERY.total_seconds()
+            begun_at = self._clock.monotonic()
+            if await self._store.run(self._do.relist_lanes(every=self._relist_every)):
+                took = timedelta(seconds=self._clock.monotonic() - begun_at)
+                self._relist_every = max(RELIST_EVERY, took * RELIST_RESTS)
+        return self._relist_every.total_seconds()
 
     async def _look(self) -> float:
         if self._runner.room <= 0:
