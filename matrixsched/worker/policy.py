@@ -15,6 +15,8 @@ ATTEMPT_LEASE_MIN = timedelta(milliseconds=100)
 """Less is a slip of units."""
 ATTEMPT_LEASE_MAX = timedelta(minutes=10)
 """No worker's lease reaches further; so whoever tidies up knows one that the database's clock left behind."""
+SLOTS_AHEAD_MAX = timedelta(seconds=10)
+"""Slots that lie much further ahead are taken for those of a clock that was set back, and given out again."""
 REQUESTS_KEPT_MIN = timedelta(minutes=5)
 """Well over the longest time for which a statement, its twin or a patient caller can be under way."""
 
@@ -43,7 +45,8 @@ class WorkerPolicy:
     leaked_max: float = 0.5
     """The share of slots that may leak before the worker gives up."""
     slots_ahead: timedelta = timedelta(milliseconds=100)
-    """How far ahead of their time the slots of a limit are taken: more together cost less, and a crash loses more."""
+    """How far ahead of their time the slots of a limit are taken: more together cost less, and a crash loses more.
+    Further where the database takes long to answer, and never further than a third of attempt_lease."""
     history_max: int = 50
     """How many attempts that went wrong are remembered of an action."""
     keep_done: timedelta = KEEP_DEFAULT[State.DONE]
@@ -107,6 +110,10 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             policy.attempt_lease <= ATTEMPT_LEASE_MAX,
             f"attempt_lease ({policy.attempt_lease / second:g} s) must be at most {ATTEMPT_LEASE_MAX / second:g} s: "
             "it is prolonged while a handler runs, and is how long an attempt lies still after a crash",
+        ),
+        (
+            policy.slots_ahead <= SLOTS_AHEAD_MAX,
+            f"slots_ahead ({policy.slots_ahead / second:g} s) must be at most {SLOTS_AHEAD_MAX / second:g} s",
         ),
         *(
             (timedelta(0) <= keep <= DURATION_MAX, f"keep_{state} is {keep}: choose zero to {DURATION_MAX.days} days")
