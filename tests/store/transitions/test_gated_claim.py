@@ -368,6 +368,18 @@ async def test_lanes_are_relisted_by_one_worker_in_a_while(scene: Scene):
     assert await scene.run(do)
 
 
+@pytest.mark.parametrize("back", [5 * MINUTE, 3 * HOUR])
+async def test_a_clock_that_was_set_back_holds_up_no_lane(scene: Scene, back: timedelta):
+    """When to look again was noted by the clock as it was."""
+    await set_limit(scene, "key:mx", "1/s")
+    await send(scene, *"abc", at=scene.now - timedelta(days=1), **gated(key="mx"))
+    assert len(await look_all(scene)) == 0
+    await relist(scene)
+    scene.clock.advance(-back)
+    await relist(scene)
+    assert len(await look_all(scene)) == 1
+
+
 async def test_an_attempt_whose_worker_was_killed_passes_the_gate_again_when_its_lease_ends(scene: Scene):
     await set_limit(scene, "key:mx", "1/s", pool=10)
     await send(scene, "a", **gated(key="mx"))

@@ -1,10 +1,11 @@
 -- relist_lanes (postgresql). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
 -- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
 -- say when to look at them, and attempts whose lease ended. A lane in which nothing is due is put off until something is,
--- lest it takes the place of others; none is put off for longer than :look_again.
+-- lest it takes the place of others; none is put off for longer than :look_again. If the last time lies in the future, the
+-- clock was set back: every lane is looked at anew.
 -- Lanes are read by skipping through their index, one probe each.
 with recursive turn as materialized (
-    select c.name
+    select c.name, c.done_at > {now} as was_set_back
       from matrixsched.chores c
      where c.name = 'lanes' and (c.done_at is null or c.done_at <= {now} - cast(:every as interval) or c.done_at > {now})
        for update skip locked
@@ -38,6 +39,7 @@ mistaken as materialized (
       from lanes c
       join matrixsched.held_lanes h on h.lane = c.lane
      where h.ready_at <= {now} and c.scheduled_at > {now} or h.ready_at > {now} + cast(:look_again as interval)
+           or h.ready_at > {now} and exists (select from turn where was_set_back)
      order by h.lane
        for update of h skip locked
 ),
