@@ -9,25 +9,18 @@ with recursive turn as materialized (
      where c.name = 'lanes' and (c.done_at is null or c.done_at <= {now} - cast(:every as interval) or c.done_at > {now})
        for update skip locked
 ),
-lanes (lane) as (
-    select (select p.lane from matrixsched.processing_queue p
-             where p.lane >= 'limit|' and p.lane < 'quota}'
-             order by p.lane limit 1)
-     where exists (select from turn)
+heads (lane, scheduled_at) as ( -- of each lane when its first row is due: most often it is
+    (select p.lane, p.scheduled_at
+       from matrixsched.processing_queue p
+      where p.lane >= 'limit|' and p.lane < 'quota}' and exists (select from turn)
+      order by p.lane, p.scheduled_at limit 1)
     union all
-    select (select p.lane from matrixsched.processing_queue p
-             where p.lane > c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
-             order by p.lane limit 1)
-      from lanes c
-     where c.lane is not null
-),
-heads as materialized ( -- when its first row is due: most often it is
-    select c.lane, h.scheduled_at
-      from lanes c
-     cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
-                          where p.lane = c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
-                          order by p.scheduled_at limit 1) h
-     where c.lane is not null
+    select n.lane, n.scheduled_at
+      from heads c
+     cross join lateral (select p.lane, p.scheduled_at
+                           from matrixsched.processing_queue p
+                          where p.lane > c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+                          order by p.lane, p.scheduled_at limit 1) n
 ),
 unlisted as materialized (
     select c.lane, c.scheduled_at, string_to_array(c.lane, '|') as parts
@@ -56,7 +49,7 @@ put_off as (
 empty as materialized (
     select h.lane
       from matrixsched.held_lanes h
-     where exists (select from turn) and h.lane not in (select lane from lanes where lane is not null)
+     where exists (select from turn) and h.lane not in (select lane from heads)
      order by h.lane
        for update skip locked
 ),
