@@ -1,6 +1,6 @@
 -- relist_lanes (postgresql). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
 -- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
--- say when to look at them, and attempts whose lease ended. A lane in which nothing is due is put off until something is,
+-- say when to look at them, and attempts whose lease ended. A lane in which nothing may go, because it is not due or has expired, is put off,
 -- lest it takes the place of others; none is put off for longer than :look_again.
 -- Lanes are read by skipping through their index, one probe each.
 with recursive turn as materialized (
@@ -36,10 +36,16 @@ listed as (
     on conflict do nothing
 ),
 mistaken as materialized (
-    select h.lane, least(greatest(c.scheduled_at, {now}), {now} + cast(:look_again as interval)) as ready_at
+    select h.lane, case when h.ready_at > {now} then {now}
+                        else least(greatest(c.scheduled_at, {now} + interval '1 second'),
+                                   {now} + cast(:look_again as interval)) end as ready_at
       from heads c
       join matrixsched.held_lanes h on h.lane = c.lane
-     where h.ready_at <= {now} and c.scheduled_at > {now} or h.ready_at > {now} + cast(:look_again as interval)
+     where h.ready_at > {now} + cast(:look_again as interval)
+        or h.ready_at <= {now}
+           and not exists (select from matrixsched.processing_queue p
+                            where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
+                              and (p.expires_at is null or p.expires_at > {now}))
      order by h.lane
        for update of h skip locked
 ),
