@@ -14,9 +14,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-EVERYWHERE = {"schedule-1", "schedule-32", "schedule-many", "drain", "latency", "lateness"}
-ON_POSTGRESQL = EVERYWHERE | {"drain-future", "idle", "floor"}
-RATIOS = {"schedule-many": "floor schedule", "drain": "floor drain", "drain-future": "drain rate"}
+EVERYWHERE = {"schedule-1", "schedule-32", "schedule-many", "drain", "limit-fleet", "latency", "lateness"}
+ON_POSTGRESQL = EVERYWHERE | {
+    "drain-future",
+    "plan",
+    "drain-template",
+    "drain-held",
+    "drain-keys",
+    "idle",
+    "floor",
+}
+RATIOS = {
+    "schedule-many": "floor schedule",
+    "drain": "floor drain",
+    "drain-future": "drain rate",
+    "drain-template": "drain rate",
+    "drain-held": "drain-template rate",
+    "drain-keys": "drain rate",
+}
 
 
 def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:

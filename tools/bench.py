@@ -45,6 +45,9 @@ SCALES = {
         timers=400,
         timers_over_s=4.0,
         idle_s=5.0,
+        held=100_000,
+        keys=1_000,
+        limit_s=8.0,
     ),
     # Too little to say anything about speed: it shows that every workload still runs and checks itself.
     "tiny": Scale(
@@ -57,6 +60,11 @@ SCALES = {
         timers=10,
         timers_over_s=0.5,
         idle_s=1.0,
+        held=1_000,
+        templates=10,
+        keys=20,
+        limit_per_s=50,
+        limit_s=2.0,
     ),
 }
 

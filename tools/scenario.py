@@ -42,6 +42,8 @@ SPEED, SPEED_SQLITE = "60000/min", "12000/min"
 TELL_EVERY_S = 5.0
 LOOK_EVERY_S = 0.25
 SHARDS = 16
+TIDY_EVERY = "2s"
+"""So that messages that expired do not have to be waited for."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +81,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=4, help="processes (default: 4)")
     parser.add_argument("--kill", type=int, default=2, help="how many of them are killed (default: 2)")
     parser.add_argument("--speed", help=f"MaxSendSpeed; default: {SPEED}; on SQLite {SPEED_SQLITE}")
-    parser.add_argument("--pool", type=int, default=20, help="of that limit (default: 20)")
+    parser.add_argument("--pool", type=int, default=5, help="of that limit (default: 5)")
     parser.add_argument("--interval", default="10s", help="of the quota (default: 10s)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same messages")
     parser.add_argument("--sqlite", action="store_true", help="in a file instead of on PostgreSQL")
@@ -142,7 +144,7 @@ class Play:
             self._tell(f"{self.campaigns.messages:,} messages scheduled in {time.monotonic() - begun:.0f} s")
         self.place.settle()
         for _ in range(workers):
-            self.stage.start_worker()
+            self.stage.start_worker("--tidy-every", TIDY_EVERY)
         for worker in self.stage.workers:
             worker.wait_until_started()
         self._tell(f"{workers} workers started; it takes at least {self.campaigns.duration_s:.0f} s")
@@ -154,7 +156,7 @@ class Play:
         self.stage.look()
 
     def _watch(self) -> None:
-        deadline = time.monotonic() + 60 + 4 * self.campaigns.duration_s
+        deadline = time.monotonic() + 60 + 5 * self.campaigns.duration_s
         # Counting what is left is dear: only once the handlers have done almost all.
         almost = self.campaigns.messages * 0.97
         while self.stage.done() < almost or count_live(self.place):

@@ -43,6 +43,7 @@ class WindowsNow:
     """The windows around this moment."""
 
     now: datetime
+    previous_begins_at: datetime | None
     previous_ends_at: datetime | None
     """Of the last one that began, which may be the present one."""
     next_begins_at: datetime | None
@@ -109,6 +110,9 @@ class WindowPlanning:
     def _put_off(self) -> Conversation[None]:
         """Remember that it was asked for now."""
 
+    def _last_served(self, begins_at: datetime) -> Conversation[dict[tuple[str, int], datetime | None]]:
+        """When those that waited in that window were last given something, by template and priority."""
+
     @abstractmethod
     def _due_lanes(self) -> Conversation[list[str]]:
         """The lanes of templates in which rows are due."""
@@ -167,11 +171,15 @@ class WindowPlanning:
             limit.name: most(limit.rate, begins, ends, slow_until=limit.slow_until, slow_rate=limit.slow_rate)
             for limit in (yield from self.find_limits(names).begin())
         }
+        last_served: dict[tuple[str, int], datetime | None] = {}
+        if windows.previous_begins_at is not None:
+            last_served = yield from self._last_served(windows.previous_begins_at)
         selection = Selection(
             templates=templates,
             settings=windows.settings,
             max_to_send=room.get(GLOBAL),
             template_max={name: room.get(template_limit(name)) for name in templates},
+            last_served=last_served,
             now=windows.now,
         )
         selection.add(lanes)

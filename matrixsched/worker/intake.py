@@ -119,8 +119,10 @@ class Intake:
             self._fruitless = 0
             return 0.0
         if sync.contended:
-            # By age there may be other work, and perhaps just what this waits for: rows on the way to their gates.
-            return 0.0 if self._by_importance else CONTENDED_REST_S * self._chance.random()
+            # By age there may be other work, and perhaps just what this waits for: rows on the way to their gates. If
+            # not, rest as long as others are likely to take: to look sooner would only slow them down.
+            rest_s = max(CONTENDED_REST_S, 2 * self._gated_claim_s) * self._chance.random()
+            return 0.0 if self._by_importance else rest_s
         # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
         self._fruitless += 1
         return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
@@ -254,7 +256,8 @@ class _Sync:
         answered_at = self._clock.monotonic()
         if passed.now is not None:
             self._runner.database_time.learn(asked_at, answered_at, passed.now)
-            self._intake.learn_lead(answered_at - self._runner.database_time.perhaps_reached(passed.now))
+            if passed.attempts:  # who finds others before the gates has an answer much sooner
+                self._intake.learn_lead(answered_at - self._runner.database_time.perhaps_reached(passed.now))
         self._hand_over(passed.attempts, asked_at)
         return passed
 

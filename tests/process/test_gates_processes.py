@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.pacing import share_used, starts_too_many
-from support.processes import ATTEMPT_LEASE_S, Scene, scene, until
+from support.processes import ATTEMPT_LEASE_S, Scene, environment, scene, until
 
 from matrixsched import App, State, call
 from matrixsched.ops.evidence import Account
 from matrixsched.rules.rates import Rate, parse_rate
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 RATE = parse_rate("150/s")
 POOL = 5
@@ -87,3 +92,23 @@ def test_one_limit_holds_for_four_processes_and_loses_nothing_with_two_of_them(s
     last_free = starts[-IN_HANDS_MAX]
     assert last_free - both_killed_at > 2 * ATTEMPT_LEASE_S
     assert share_used(starts, RATE, both_killed_at, last_free) >= 0.95
+
+
+@pytest.mark.timeout(100)
+def test_campaigns_keep_to_the_formula_on_four_processes_and_lose_nothing_with_two_of_them(
+    database_url: str, tmp_path: Path
+) -> None:
+    where = ["--sqlite"] if database_url.startswith("sqlite") else ["--url", database_url]
+    size = ["--messages", "1600", "--speed", "160/s", "--interval", "2s", "--templates", "12"]
+    figures, chart = tmp_path / "figures.json", tmp_path / "chart.svg"
+    told = [sys.executable, "tools/scenario.py", *where, *size, "--json", str(figures), "--svg", str(chart)]
+    done = subprocess.run(told, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(figures.read_text())
+    assert done.stderr.count("killed with") == 2
+    assert done.stdout.count("a worker is killed") == 2
+    assert {check["kept"] for check in report["checks"]} == {True}
+    assert len(report["templates"]) == 12
+    assert sum(template["done"] + template["expired"] for template in report["templates"]) == 1600
+    assert len(report["intervals"]) >= 5
+    assert chart.read_text().startswith("<svg")

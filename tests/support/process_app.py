@@ -12,7 +12,7 @@ import anyio
 from matrixsched import App, Context
 from matrixsched.ops.evidence import Evidence, Kind
 
-app = App(os.environ["TEST_DATABASE"])
+app = App(os.environ["TEST_DATABASE"], installation=os.environ.get("TEST_INSTALLATION", "default"))
 evidence = Evidence(Path(os.environ["TEST_EVIDENCE"]))
 
 

@@ -42,6 +42,7 @@ class Scene:
 
     url: str
     folder: Path
+    installation: str = "default"
     account: Account = field(default_factory=Account)
     workers: list[WorkerUnderTest] = field(default_factory=list)
 
@@ -56,7 +57,11 @@ class Scene:
                 [sys.executable, "-m", "matrixsched", "worker", "support.process_app:app", *leases, *options],
                 stdin=subprocess.DEVNULL,
                 stderr=stderr,
-                env=environment(TEST_DATABASE=self.url, TEST_EVIDENCE=str(self.folder / "notes")),
+                env=environment(
+                    TEST_DATABASE=self.url,
+                    TEST_INSTALLATION=self.installation,
+                    TEST_EVIDENCE=str(self.folder / "notes"),
+                ),
             )
         worker = WorkerUnderTest(process, log)
         self.workers.append(worker)
@@ -107,9 +112,9 @@ class WorkerUnderTest:
 
 
 @contextmanager
-def scene(url: str, folder: Path) -> Iterator[Scene]:
+def scene(url: str, folder: Path, *, installation: str = "default") -> Iterator[Scene]:
     """Workers that a test leaves behind are killed."""
-    playing = Scene(url, folder)
+    playing = Scene(url, folder, installation)
     try:
         yield playing
     finally:

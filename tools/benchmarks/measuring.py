@@ -15,7 +15,7 @@ from benchmarks.places import Place
 
 T = TypeVar("T")
 
-Unit = Literal["/s", "ms"]
+Unit = Literal["/s", "ms", "share"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,11 @@ class Scale:
     timers: int = 2_000
     timers_over_s: float = 20.0
     idle_s: float = 10.0
+    held: int = 1_000_000
+    templates: int = 200
+    keys: int = 10_000
+    limit_per_s: int = 500
+    limit_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class Measured:
 
 
 def shown(value: float, unit: Unit) -> str:
+    if unit == "share":
+        return f"{value:.3f}"
     digits = 0 if unit == "/s" and value >= 100 else 2
     return f"{value:,.{digits}f}{'/s' if unit == '/s' else ' ms'}"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+# Actions whose ids begin with "aside-" are there to be in the way: nobody is expected to run them.
+
 FUTURE_ACTIONS = """
 insert into matrixsched.scheduled_actions
        (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, state,
         scheduled_at, tick, tick_at, created_at, updated_at)
-select n % {shards}, 'future-' || n, gen_random_uuid(), 1, 1, 'count', '0', '{{}}', '', 0, 'live',
+select n % {shards}, 'aside-' || n, gen_random_uuid(), 1, 1, 'count', '0', '{{}}', '', 0, 'live',
        now() + interval '1 day' + n * interval '1 millisecond', 0,
        now() + interval '1 day' + n * interval '1 millisecond', now(), now()
   from generate_series(1, {count}) as n
@@ -26,14 +28,56 @@ select xact_commit + xact_rollback from pg_stat_database where datname = current
 STATES = """
 select state, count(*), sum(succeeded), sum(failed + interrupted + missed)
   from matrixsched.scheduled_actions
- where action_id not like 'future-%'
+ where action_id not like 'aside-%'
  group by state
 """
 
 ROWS_LEFT = """
 select (select count(*) from matrixsched.incoming_queue),
-       (select count(*) from matrixsched.processing_queue where action_id not like 'future-%'),
+       (select count(*) from matrixsched.processing_queue where action_id not like 'aside-%'),
        (select count(*) from matrixsched.attempt_history)
 """
 
 ACTIONS_WRITTEN = "select count(*) from matrixsched.scheduled_actions"
+
+# Rows that wait before a gate, as if they had been scheduled and moved a while ago.
+
+GATED_ACTIONS = """
+insert into matrixsched.scheduled_actions
+       (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, template, zone,
+        state, scheduled_at, tick, tick_at, created_at, updated_at)
+select n % {shards}, '{prefix}-' || n, gen_random_uuid(), 1, 1, 'count', convert_to(cast(n as text), 'UTF8'), '{{}}',
+       {lane}, 0, {template}, {zone}, 'live', now() - interval '1 hour' + n * interval '1 millisecond', 0,
+       now() - interval '1 hour' + n * interval '1 millisecond', now(), now()
+  from generate_series(0, {count} - 1) as n
+"""
+
+GATED_ROWS = """
+insert into matrixsched.processing_queue
+       (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by, moved_at)
+select shard_id, action_id, action_guid, lane, scheduled_at, 0, 0, now(), gen_random_uuid(), now()
+  from matrixsched.scheduled_actions
+ where action_id like '{prefix}-%'
+"""
+
+USED_UP_KEYS = """
+insert into matrixsched.limits (name, next_slot_ns, updated_at)
+select 'key:customer-' || n, cast(extract(epoch from now() + interval '1 day') * 1000000000 as bigint), now()
+  from generate_series(0, {keys} - 1) as n
+"""
+
+KEYS_LISTED = """
+insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
+select distinct lane, 0, 'count', now() + interval '1 day'
+  from matrixsched.processing_queue
+ where lane like 'limit|%'
+"""
+
+GRANTED = """
+select w.max_to_send, w.templates,
+       (select sum(g.granted) from matrixsched.quota_grants g where g.begins_at = w.begins_at)
+  from matrixsched.quota_windows w
+"""
+
+FORGET_GRANTS = "delete from matrixsched.quota_grants"
+FORGET_WINDOWS = "delete from matrixsched.quota_windows"

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import anyio
 
+from benchmarks import gates
 from benchmarks.checking import Tally, check_all_done, check_all_written
 from benchmarks.floor import floor
 from benchmarks.measuring import Figure, Measured, Run, rate, run_loop, spread_of
+from benchmarks.parts import PATIENCE_S, calls, drained, failures_told, installed, working
 from benchmarks.starts import StartReporter
 from benchmarks.statements import FUTURE_ACTIONS, FUTURE_ROWS, TRANSACTIONS
 from matrixsched import Context
-from matrixsched.app import App
-from matrixsched.calls import Call, call
-from matrixsched.events import OutcomesRecorded, StepFailed
+from matrixsched.calls import call
 from matrixsched.store.statements import Dialect
-from matrixsched.worker import Worker
 
 BOTH: tuple[Dialect, ...] = ("postgresql", "sqlite")
 POSTGRESQL: tuple[Dialect, ...] = ("postgresql",)
@@ -34,7 +33,6 @@ ASKING = 2
 """Transactions that asking for their number costs: connecting is one, too."""
 WARM_UP_STARTS = 5
 TIMERS_BEGIN_AFTER = timedelta(seconds=1)
-PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def _scheduled(run: Run, *, callers: int, calls: int) -> Measured:
     each = calls // callers
 
     async def work() -> float:
-        async with _installed(run) as app:
+        async with installed(run) as app:
 
             async def caller(number: int) -> None:
                 for turn in range(each):
@@ -97,10 +95,10 @@ def schedule_many(run: Run) -> Measured:
     count = run.scale.calls_in_batches
 
     async def work() -> float:
-        async with _installed(run) as app:
+        async with installed(run) as app:
             await app.schedule_many([call("count", -1)])
             begun = time.perf_counter()
-            await app.schedule_many(_calls(count))
+            await app.schedule_many(calls(count))
             return time.perf_counter() - begun
 
     elapsed_s = run_loop(work)
@@ -124,37 +122,19 @@ def _drained(run: Run, *, future: int) -> Measured:
     tally = Tally(run.scale.due)
 
     async def prepare() -> None:
-        async with _installed(run):
+        async with installed(run):
             pass
 
     async def fill() -> None:
         async with run.place.app() as app:
-            await app.schedule_many(_calls(tally.expected))
-
-    async def work() -> float:
-        async with _counting(run.place.app(), tally) as app:
-            recorded, all_recorded = 0, anyio.Event()
-
-            def count_recorded(event: OutcomesRecorded) -> None:
-                nonlocal recorded
-                recorded += event.recorded
-                if recorded >= tally.expected:
-                    all_recorded.set()
-
-            app.events.subscribe(OutcomesRecorded, count_recorded)
-            begun = time.perf_counter()
-            # The check afterwards says what is missing if this takes too long.
-            async with _working(app):
-                with anyio.move_on_after(PATIENCE_S + tally.expected / 200):
-                    await all_recorded.wait()
-                return time.perf_counter() - begun
+            await app.schedule_many(calls(tally.expected))
 
     run_loop(prepare)
     if future:
         _add_future_actions(run, future)
     run.place.settle()
     run_loop(fill)
-    elapsed_s = run_loop(work)
+    elapsed_s = run_loop(partial(drained, run, tally))
     return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
 
 
@@ -172,7 +152,7 @@ def latency(run: Run) -> Measured:
     times_s: list[float] = []
 
     async def work() -> None:
-        async with _installed(run) as app, StartReporter.of(run.place) as worker:
+        async with installed(run) as app, StartReporter.of(run.place) as worker:
             for number in range(-WARM_UP_STARTS, run.scale.starts):
                 await anyio.sleep(0.02 + 0.01 * (number % 3))  # not in step with anybody's polling
                 begun_ns = time.monotonic_ns()
@@ -204,7 +184,7 @@ def lateness(run: Run) -> Measured:
                 all_started.set()
 
         await app.init(shards=run.shards)
-        async with _failures_told(app, tally), _working(app):
+        async with failures_told(app, tally), working(app):
             begin = datetime.now(UTC) + TIMERS_BEGIN_AFTER
             every = timedelta(seconds=over_s / count)
             await app.schedule_many(
@@ -226,7 +206,7 @@ def idle(run: Run) -> Measured:
     shards = Run(run.place, run.scale, IDLE_SHARDS)
 
     async def work() -> float:
-        async with _installed(shards) as app, _working(app):
+        async with installed(shards) as app, working(app):
             await anyio.sleep(min(IDLE_SETTLE_S, run.scale.idle_s))
             before, begun = await anyio.to_thread.run_sync(_transactions, run), time.perf_counter()
             await anyio.sleep(run.scale.idle_s)
@@ -241,59 +221,6 @@ def _transactions(run: Run) -> int:
     return int(count)
 
 
-# --- parts ---
-
-
-@asynccontextmanager
-async def _installed(run: Run) -> AsyncIterator[App]:
-    """An application in an installation that was created just now."""
-    app = run.place.app()
-    app.action("count")(_ignore)
-    await app.init(shards=run.shards)
-    async with app:
-        yield app
-
-
-async def _ignore(number: int) -> None: ...
-
-
-@asynccontextmanager
-async def _counting(app: App, tally: Tally) -> AsyncIterator[App]:
-    """The application, open, with a handler that does nothing but count."""
-
-    @app.action("count")
-    async def count(number: int) -> None:
-        tally.count(number)
-
-    async with _failures_told(app, tally):
-        yield app
-
-
-@asynccontextmanager
-async def _failures_told(app: App, tally: Tally) -> AsyncIterator[App]:
-    """The application, open; a step that fails while we measure spoils the figures and is told."""
-    app.events.subscribe(StepFailed, lambda failed: tally.faults.append(f"step {failed.step} failed: {failed.error}"))
-    async with app:
-        yield app
-
-
-@asynccontextmanager
-async def _working(app: App) -> AsyncIterator[Worker]:
-    """A worker in this process, with the defaults of `matrixsched worker`."""
-    worker = Worker(app)
-    async with anyio.create_task_group() as group:
-        group.start_soon(worker.run)
-        try:
-            await worker.running.wait()
-            yield worker
-        finally:
-            worker.stop()
-
-
-def _calls(count: int) -> Iterator[Call]:
-    return (call("count", number, id=f"due-{number}") for number in range(count))
-
-
 WORKLOADS = {
     workload.name: workload
     for workload in (
@@ -302,6 +229,11 @@ WORKLOADS = {
         Workload("schedule-many", BOTH, schedule_many, Ratio("floor", "schedule")),
         Workload("drain", BOTH, drain, Ratio("floor", "drain")),
         Workload("drain-future", POSTGRESQL, drain_future, Ratio("drain", "rate")),
+        Workload("plan", POSTGRESQL, gates.plan),
+        Workload("drain-template", POSTGRESQL, gates.drain_template, Ratio("drain", "rate")),
+        Workload("drain-held", POSTGRESQL, gates.drain_held, Ratio("drain-template", "rate")),
+        Workload("drain-keys", POSTGRESQL, gates.drain_keys, Ratio("drain", "rate")),
+        Workload("limit-fleet", BOTH, gates.limit_fleet),
         Workload("latency", BOTH, latency),
         Workload("lateness", BOTH, lateness),
         Workload("idle", POSTGRESQL, idle),

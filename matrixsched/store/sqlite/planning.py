@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 
 from matrixsched.store.planning import FORGET_MAX, KEEP, PlannedWindow, WindowPlanning, WindowsNow, lane_parts
 from matrixsched.store.quota_codec import decode_settings
@@ -11,7 +12,7 @@ from matrixsched.store.sqlite.rows import as_json, in_microseconds, moment_of, m
 from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation
 
-_GRANT = ("begins_at", "template", "priority", "inside", "zones", "waiting", "granted")
+_GRANT = ("begins_at", "template", "priority", "inside", "zones", "waiting", "granted", "last_served_at")
 _LANE = ("lane", "priority", "handler", "ready_at")
 _ALL = -1
 """A limit that is none."""
@@ -26,6 +27,7 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
         (row,) = yield self._ask("plan_window.state", now=self._now())
         return WindowsNow(
             now=moment_of(row["now"]),
+            previous_begins_at=moment_or_none(row["previous_begins_at"]),
             previous_ends_at=moment_or_none(row["previous_ends_at"]),
             next_begins_at=moment_or_none(row["next_begins_at"]),
             settings=decode_settings(row["settings"]),
@@ -38,6 +40,10 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
 
     def _put_off(self) -> Conversation[None]:
         yield self._ask("plan_window.put_off", now=self._now())
+
+    def _last_served(self, begins_at: datetime) -> Conversation[dict[tuple[str, int], datetime | None]]:
+        rows = yield self._ask("plan_window.served", begins_at=in_microseconds(begins_at))
+        return {(row["template"], row["priority"]): moment_or_none(row["last_served_at"]) for row in rows}
 
     def _due_lanes(self) -> Conversation[list[str]]:
         rows = yield self._ask("plan_window.due", now=self._now())
@@ -72,6 +78,7 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
                 json.dumps(zones[grant.template] if grant.inside else []),
                 grant.waiting,
                 grant.granted,
+                None if grant.last_served_at is None else in_microseconds(grant.last_served_at),
             )
             for grant in plan.grants
         ]

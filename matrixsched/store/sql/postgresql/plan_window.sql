@@ -12,6 +12,8 @@ select c.name
 
 -- name: state
 select {now} as now, s.settings,
+       (select w.begins_at from matrixsched.quota_windows w
+         where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_begins_at,
        (select w.ends_at from matrixsched.quota_windows w
          where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_ends_at,
        (select w.begins_at from matrixsched.quota_windows w
@@ -32,6 +34,10 @@ select true as unsettled
 
 -- name: put_off
 update matrixsched.chores set done_at = {now} where name = 'plan';
+-- name: served
+select distinct g.template, g.priority, g.last_served_at
+  from matrixsched.quota_grants g
+ where g.begins_at = cast(:begins_at as timestamptz);
 
 -- name: due
 with recursive lanes (lane, scheduled_at) as ( -- the head of each lane, one probe of the index for each
@@ -74,10 +80,12 @@ with planned as (
             cast(:max_to_send as bigint), cast(:count as integer))
 ),
 shares as (
-    insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted)
+    insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted,
+                                          last_served_at)
     select cast(:begins_at as timestamptz), g.*
       from unnest(cast(:templates as text[]), cast(:priorities as integer[]), cast(:insides as boolean[]),
-                  cast(:zones as text[]), cast(:waiting as bigint[]), cast(:granted as bigint[])) as g
+                  cast(:zones as text[]), cast(:waiting as bigint[]), cast(:granted as bigint[]),
+                  cast(:last_served_at as timestamptz[])) as g
 ),
 served as materialized (
     select t.name

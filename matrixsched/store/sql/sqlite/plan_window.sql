@@ -4,6 +4,8 @@
 
 -- name: state
 select {now} as now, s.settings,
+       (select w.begins_at from matrixsched_quota_windows w
+         where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_begins_at,
        (select w.ends_at from matrixsched_quota_windows w
          where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_ends_at,
        (select w.begins_at from matrixsched_quota_windows w
@@ -21,6 +23,10 @@ select 1 as unsettled
 
 -- name: put_off
 update matrixsched_chores set done_at = {now} where name = 'plan';
+-- name: served
+select distinct g.template, g.priority, g.last_served_at
+  from matrixsched_quota_grants g
+ where g.begins_at = :begins_at;
 
 -- name: due
 with recursive lanes (lane) as ( -- one probe of the index for each lane
@@ -52,8 +58,8 @@ insert into matrixsched_quota_windows (begins_at, ends_at, planned_at, planned_b
 values (:begins_at, :ends_at, {now}, :planned_by, :max_to_send, :count);
 
 -- name: grant
-insert into matrixsched_quota_grants (begins_at, template, priority, inside, zones, waiting, granted)
-values (:begins_at, :template, :priority, :inside, :zones, :waiting, :granted);
+insert into matrixsched_quota_grants (begins_at, template, priority, inside, zones, waiting, granted, last_served_at)
+values (:begins_at, :template, :priority, :inside, :zones, :waiting, :granted, :last_served_at);
 
 -- name: serve
 update matrixsched_templates set last_served_at = :last_served_at where name = :template;
