@@ -284,10 +284,6 @@ class _Play:
             self._served[grant.template, grant.priority] = grant.last_served_at
             if grant.granted:
                 self._send(grant, begins, ends)
-        for name, served_at in result.last_served(begins).items():
-            sender = self._senders[name]
-            assert sender.template is not None
-            sender.template = replace(sender.template, last_served_at=served_at)
         return result
 
     def _group(self, name: str, priority: int, lanes: Mapping[str | None, _Lane]) -> Group | None:

@@ -167,14 +167,10 @@ class Plan:
     """How many of them have messages: n."""
     max_to_send: int | None
 
-    def last_served(self, at: datetime) -> dict[str, datetime]:
-        """The templates that may send something, each with when it was served: one a little after another.
-
-        Whoever came last in this window comes last in the next; if all had the same time, their names would decide,
-        and some would have their turn in every window.
-        """
-        served = dict.fromkeys(grant.template for grant in self.grants if grant.granted)
-        return {name: at + number * _MICROSECOND for number, name in enumerate(served)}
+    @property
+    def served(self) -> frozenset[str]:
+        """The templates that may send something."""
+        return frozenset(grant.template for grant in self.grants if grant.granted)
 
 
 def window_at(now: datetime, interval: timedelta, previous_end: datetime | None) -> tuple[datetime, datetime]:
@@ -262,7 +258,8 @@ def plan(
         _share_out(served, shares, room)
     paused = [group for group in waiting if group.template.name not in selection]
     return Plan(
-        grants=tuple(grant for one in served for grant in one.grants(now)),
+        # One a little after another: with the same time their names would decide who comes first in the next window.
+        grants=tuple(grant for number, one in enumerate(served) for grant in one.grants(now + number * _MICROSECOND)),
         held=(
             *(_held_back(one.group, one.left, one.held) for one in served if one.left),
             *(_held_back(group, group.waiting, Held.PAUSED) for group in paused),

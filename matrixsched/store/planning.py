@@ -110,6 +110,7 @@ class WindowPlanning:
     def _put_off(self) -> Conversation[None]:
         """Remember that it was asked for now."""
 
+    @abstractmethod
     def _last_served(self, begins_at: datetime) -> Conversation[dict[tuple[str, int], datetime | None]]:
         """When those that waited in that window were last given something, by template and priority."""
 

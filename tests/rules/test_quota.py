@@ -286,7 +286,7 @@ def test_with_more_shares_than_room_those_served_longest_ago_go_first_and_the_la
     result = planned(*groups, never, max_to_send=10_250)
     served = [(grant.template, grant.granted) for grant in result.grants if grant.granted]
     assert served == [("z-never", 512), *((f"t{i:02}", 512) for i in range(48, 29, -1)), ("t29", 10)]
-    assert set(result.last_served(NOW)) == {name for name, _ in served}
+    assert result.served == {name for name, _ in served}
 
 
 def test_templates_served_at_the_same_time_go_by_name() -> None:
@@ -675,11 +675,6 @@ def test_no_template_starves_over_a_hundred_intervals(count: int, max_to_send: i
             served[grant.template] = grant.last_served_at
             if grant.granted:
                 sent[grant.template].append(k)
-        served = result.last_served(NOW + k * MINUTE)
-        templates = [
-            replace(template, last_served_at=served.get(template.name, template.last_served_at))
-            for template in templates
-        ]
     longest = -(-count // min(max_to_send, 20))  # at least 20 templates are served in a window, or MaxToSend of them
     for name, windows in sent.items():
         edges = [-1, *windows, 100]

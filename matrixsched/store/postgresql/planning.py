@@ -56,7 +56,6 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
 
     def _write_window(self, window: PlannedWindow) -> Conversation[None]:
         grants, zones = window.plan.grants, window.zones_inside
-        served = window.plan.last_served(window.planned_at)
         yield self._ask(
             "plan_window.write",
             begins_at=window.begins_at,
@@ -70,8 +69,6 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
             zones=[json.dumps(zones[grant.template] if grant.inside else []) for grant in grants],
             waiting=[grant.waiting for grant in grants],
             granted=[grant.granted for grant in grants],
-            served=list(served),
-            last_served_at=list(served.values()),
             last_served_at=[grant.last_served_at for grant in grants],
             served=sorted(window.plan.served),
         )
