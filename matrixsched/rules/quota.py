@@ -168,9 +168,10 @@ class Plan:
     max_to_send: int | None
 
     @property
-    def served(self) -> frozenset[str]:
-        """The templates that may send something."""
-        return frozenset(grant.template for grant in self.grants if grant.granted)
+    def last_served(self) -> dict[str, datetime]:
+        """The templates that may send something, each with when it was last served in any priority."""
+        times = [(one.template, one.last_served_at) for one in self.grants if one.granted and one.last_served_at]
+        return dict(sorted(times, key=lambda one: one[1]))
 
 
 def window_at(now: datetime, interval: timedelta, previous_end: datetime | None) -> tuple[datetime, datetime]:
@@ -258,7 +259,8 @@ def plan(
         _share_out(served, shares, room)
     paused = [group for group in waiting if group.template.name not in selection]
     return Plan(
-        # One a little after another: with the same time their names would decide who comes first in the next window.
+        # One a little after another: whoever came last in this window comes last in the next. If all had the same time,
+        # their names would decide, and some would have their turn in every window.
         grants=tuple(grant for number, one in enumerate(served) for grant in one.grants(now + number * _MICROSECOND)),
         held=(
             *(_held_back(one.group, one.left, one.held) for one in served if one.left),

@@ -70,7 +70,8 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
             waiting=[grant.waiting for grant in grants],
             granted=[grant.granted for grant in grants],
             last_served_at=[grant.last_served_at for grant in grants],
-            served=sorted(window.plan.served),
+            served=list(window.plan.last_served),
+            served_at=list(window.plan.last_served.values()),
         )
         parts = [lane_parts(lane) for lane in window.ready_at]
         yield self._ask(

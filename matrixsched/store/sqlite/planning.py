@@ -83,7 +83,8 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
             for grant in plan.grants
         ]
         yield self._each("plan_window.grant", _GRANT, grants)
-        yield self._each("plan_window.serve", ("template", "last_served_at"), [(name, now) for name in plan.served])
+        served = [(name, in_microseconds(at)) for name, at in plan.last_served.items()]
+        yield self._each("plan_window.serve", ("template", "last_served_at"), served)
         lanes = [(lane, *lane_parts(lane), in_microseconds(ready_at)) for lane, ready_at in window.ready_at.items()]
         yield self._each("plan_window.lane", _LANE, lanes)
         yield self._ask("plan_window.forget_grants", keep=span(KEEP), forget_max=FORGET_MAX, now=now)

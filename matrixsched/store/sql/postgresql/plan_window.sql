@@ -34,7 +34,6 @@ select true as unsettled
 
 -- name: put_off
 update matrixsched.chores set done_at = {now} where name = 'plan';
-
 -- name: served
 select distinct g.template, g.priority, g.last_served_at
   from matrixsched.quota_grants g
@@ -95,7 +94,11 @@ served as materialized (
      order by t.name
        for no key update skip locked
 )
-update matrixsched.templates t set last_served_at = {now} from served s where t.name = s.name;
+update matrixsched.templates t
+   set last_served_at = g.served_at
+  from served s
+  join unnest(cast(:served as text[]), cast(:served_at as timestamptz[])) as g (name, served_at) on g.name = s.name
+ where t.name = s.name;
 
 -- name: lanes
 with given as materialized (
