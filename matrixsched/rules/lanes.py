@@ -9,6 +9,7 @@ handler:<name>, handler!<name>                 parked, suspects (rules/action.py
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 LIMIT = "limit"
 QUOTA = "quota"
@@ -47,6 +48,7 @@ class Lane:
         return tuple(names)
 
 
+@lru_cache(maxsize=16_384)  # the same lanes come up with every claim and every window
 def lane_of(name: str) -> Lane:
     """What the name of a gated lane says."""
     kind, *parts = name.split("|")

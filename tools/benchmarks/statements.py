@@ -68,7 +68,7 @@ select 'key:customer-' || n, cast(extract(epoch from now() + interval '1 day') *
 
 KEYS_LISTED = """
 insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
-select distinct lane, 0, 'count', now() + interval '1 day'
+select distinct lane, 0, 'count', now() + interval '5 minutes'
   from matrixsched.processing_queue
  where lane like 'limit|%'
 """
