@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from matrixsched.rules.lanes import GLOBAL, template_limit
@@ -213,6 +213,8 @@ class _Play:
         self._senders: dict[str, _Sender] = {}
         self._daytimes: dict[tuple[tuple[SendWindow, ...], str], _Daytime] = {}
         self._lanes: dict[tuple[str, int], dict[str | None, _Lane]] = {}
+        self._served: dict[tuple[str, int], datetime | None] = {}
+        """When the messages of a template with one priority were last given something."""
         piles = [self._pile(lot, templates) for lot in stock if lot.count]
         for name, template in templates.items():
             self._sender(name, template)
@@ -279,12 +281,9 @@ class _Play:
             now=max(begins, self._now),
         )
         for grant in result.grants:
+            self._served[grant.template, grant.priority] = grant.last_served_at
             if grant.granted:
                 self._send(grant, begins, ends)
-        for name in result.served:
-            sender = self._senders[name]
-            assert sender.template is not None
-            sender.template = replace(sender.template, last_served_at=begins)
         return result
 
     def _group(self, name: str, priority: int, lanes: Mapping[str | None, _Lane]) -> Group | None:
@@ -297,7 +296,13 @@ class _Play:
                 inside += lane.waiting
             else:
                 outside += lane.waiting
-        return Group(template=sender.template, priority=priority, inside=inside, outside=outside)
+        return Group(
+            template=sender.template,
+            priority=priority,
+            inside=inside,
+            outside=outside,
+            last_served_at=self._served.get((name, priority), sender.template.last_served_at),
+        )
 
     def _most(self, name: str, begins: datetime, ends: datetime) -> int | None:
         limit = self._limits.get(name)

@@ -31,8 +31,9 @@ AHEAD_MAX_NS = 60_000_000_000
 """No slot is taken further ahead than that, and a period. What lies later is from a clock that was set back since."""
 QUOTA_GRACE_NS = 1_000_000_000
 """How long after its claim a row that is under a quota alone may start."""
-LOOK_AGAIN = timedelta(minutes=1)
-"""When a lane is looked at again that somebody else has to open; they also say so."""
+LOOK_AGAIN = timedelta(days=1)
+"""When a lane is looked at again that somebody else has to open; they also say so. None is left alone for longer, so
+that a clock that was set back is a passing trouble."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ the count for outside, it fills up to the latter with messages outside. Weights 
 has max(constant × w, w / sum of weights), at most everything. A share is rounded down, but not to nothing.
 
 The counts of many templates add up to more than MaxToSend. So the lower numbers of priority go first, and among equals
-those that were served longest ago: the next windows begin with those that this one could not serve.
+those that were served longest ago in this priority: the next windows begin with those that this one could not serve.
 
 All sums are made in whole numbers: 0.29 of 100 messages are 29, not 28.
 """
@@ -119,6 +119,8 @@ class Group:
     inside: int
     outside: int
     """Of a uniform template: all."""
+    last_served_at: datetime | None
+    """When the template was last given something in this priority."""
 
     @property
     def waiting(self) -> int:
@@ -142,6 +144,8 @@ class Grant:
     inside: bool
     waiting: int
     granted: int
+    last_served_at: datetime | None
+    """When its group was last given something, with this window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +168,10 @@ class Plan:
     max_to_send: int | None
 
     @property
-    def served(self) -> frozenset[str]:
-        """The templates that may send something."""
-        return frozenset(grant.template for grant in self.grants if grant.granted)
+    def last_served(self) -> dict[str, datetime]:
+        """The templates that may send something, each with when it was last served in any priority."""
+        times = [(one.template, one.last_served_at) for one in self.grants if one.granted and one.last_served_at]
+        return dict(sorted(times, key=lambda one: one[1]))
 
 
 def window_at(now: datetime, interval: timedelta, previous_end: datetime | None) -> tuple[datetime, datetime]:
@@ -254,7 +259,9 @@ def plan(
         _share_out(served, shares, room)
     paused = [group for group in waiting if group.template.name not in selection]
     return Plan(
-        grants=tuple(grant for one in served for grant in one.grants()),
+        # One a little after another: whoever came last in this window comes last in the next. If all had the same time,
+        # their names would decide, and some would have their turn in every window.
+        grants=tuple(grant for number, one in enumerate(served) for grant in one.grants(now + number * _MICROSECOND)),
         held=(
             *(_held_back(one.group, one.left, one.held) for one in served if one.left),
             *(_held_back(group, group.waiting, Held.PAUSED) for group in paused),
@@ -266,7 +273,7 @@ def plan(
 
 def turn(group: Group) -> tuple[int, datetime, str]:
     """The order in which groups are served."""
-    return group.priority, group.template.last_served_at or TIME_MIN, group.template.name
+    return group.priority, group.last_served_at or TIME_MIN, group.template.name
 
 
 def _held_back(group: Group, count: int, by: Held) -> HeldBack:
@@ -364,12 +371,18 @@ class _Served:
         fill = None if outside is None else outside - taken
         return taken, _within(self.group.outside, fill, None if left is None else left - taken)
 
-    def grants(self) -> Iterator[Grant]:
+    def grants(self, now: datetime) -> Iterator[Grant]:
+        last_served_at = now if self.inside or self.outside else self.group.last_served_at
         counts = ((True, self.group.inside, self.inside), (False, self.group.outside, self.outside))
         for inside, waiting, granted in counts:
             if waiting:
                 yield Grant(
-                    template=self.name, priority=self.group.priority, inside=inside, waiting=waiting, granted=granted
+                    template=self.name,
+                    priority=self.group.priority,
+                    inside=inside,
+                    waiting=waiting,
+                    granted=granted,
+                    last_served_at=last_served_at,
                 )
 
 

@@ -16,7 +16,7 @@ PER_MAX = timedelta(days=366)
 _NAMES = {"s": "s", "sec": "s", "second": "s", "m": "min", "min": "min", "minute": "min", "h": "h", "hour": "h"}
 _NAMES |= {"d": "day", "day": "day"}
 _UNITS = {"s": timedelta(seconds=1), "min": timedelta(minutes=1), "h": timedelta(hours=1), "day": timedelta(days=1)}
-_TEXT = re.compile(r"\s*(\d+)\s*/\s*(\S.*?)\s*")
+_TEXT = re.compile(r"\s*(\d{1,100})\s*/\s*(\S.*?)\s*", re.ASCII)
 _MICROSECOND = timedelta(microseconds=1)
 
 

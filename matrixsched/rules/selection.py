@@ -43,6 +43,8 @@ class Selection:
     settings: QuotaSettings
     max_to_send: int | None
     template_max: Mapping[str, int | None]
+    last_served: Mapping[tuple[str, int], datetime | None] = field(default_factory=dict)
+    """When templates that waited in the window before were last given something, each in its priority."""
     now: datetime
     messages: defaultdict[Kind, Messages] = field(init=False, default_factory=lambda: defaultdict(Messages))
     zones_inside: defaultdict[str, set[str]] = field(init=False, default_factory=lambda: defaultdict(set))
@@ -132,7 +134,11 @@ class Selection:
     def _groups(self) -> Iterable[Group]:
         for name, priority in sorted({(kind.template, kind.priority) for kind in self.messages}):
             inside, outside = (self._count(Kind(name, priority, inside)) for inside in (True, False))
-            yield Group(template=self.templates[name], priority=priority, inside=inside, outside=outside)
+            template = self.templates[name]
+            last_served_at = self.last_served.get((name, priority), template.last_served_at)
+            yield Group(
+                template=template, priority=priority, inside=inside, outside=outside, last_served_at=last_served_at
+            )
 
     def _count(self, kind: Kind) -> int:
         found = self.messages.get(kind)

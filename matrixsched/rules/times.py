@@ -45,7 +45,7 @@ def check_number(argument: str, value: object, *, least: float, most: float) -> 
     """The number itself if it is finite and within bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidNumber(argument, value, "must be a number")
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise InvalidNumber(argument, value, "must be finite")
     if not least <= value <= most:
         raise InvalidNumber(argument, value, f"must be between {least} and {most}")

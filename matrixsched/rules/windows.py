@@ -66,9 +66,9 @@ def check_window(window: object) -> SendWindow:
     return window
 
 
-def check_windows(windows: Iterable[object]) -> tuple[SendWindow, ...]:
+def check_windows(windows: object) -> tuple[SendWindow, ...]:
     """The windows that were given, or written as text; they may overlap."""
-    if isinstance(windows, str):
+    if isinstance(windows, str) or not isinstance(windows, Iterable):
         raise InvalidWindow(windows, "pass a list of windows")
     checked = tuple(map(check_window, windows))
     if not checked:

@@ -15,15 +15,24 @@ from typing import Protocol
 from uuid import UUID
 
 from matrixsched.rules.action import Attempt
-from matrixsched.rules.gates import Admission, Allowance, Bucket, Gate, Gates, Held, QuotaNow, admit, assign, hindrances
+from matrixsched.rules.gates import (
+    LOOK_AGAIN,
+    Admission,
+    Allowance,
+    Bucket,
+    Gate,
+    Gates,
+    Held,
+    QuotaNow,
+    admit,
+    assign,
+    hindrances,
+)
 from matrixsched.rules.lanes import ANY_KEY, Lane, escaped, key_limit, lane_of
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.templates import Template
 from matrixsched.store.transition import Conversation, Transition, transaction
 from matrixsched.store.values import GatedClaim
-
-LOOK_AGAIN_MAX = timedelta(minutes=10)
-"""Each lane is looked at this often at least; so a clock that was set back is a passing trouble."""
 
 
 class Gating(Protocol):
@@ -259,7 +268,7 @@ def _spent(
             ready[name] = held_back.ready_at
         elif name not in served and name not in filled:
             del ready[name]  # it stays as it is: another worker opens it at this moment
-    latest = gates.now + LOOK_AGAIN_MAX
+    latest = gates.now + LOOK_AGAIN
     return Spent(
         next_slots={bucket.limit.name: bucket.next_slot_ns for bucket in used if bucket.is_limiting},
         allowances=list(allowances.values()),

@@ -25,6 +25,9 @@ from matrixsched.store.values import Planned
 
 KEEP = timedelta(days=2)
 """How long windows and grants are kept once they are over."""
+SETTLE_MAX = timedelta(seconds=1)
+"""How long a plan waits for rows that are due, but not before their gates yet: a campaign begins in all shards at once,
+and what is not counted waits for a whole window."""
 FORGET_MAX = 1000
 """How many old grants are deleted with each window: more than one is made of."""
 
@@ -40,15 +43,34 @@ class WindowsNow:
     """The windows around this moment."""
 
     now: datetime
+    previous_begins_at: datetime | None
     previous_ends_at: datetime | None
     """Of the last one that began, which may be the present one."""
     next_begins_at: datetime | None
     """Of one that was planned ahead of this moment: the clock was set back since."""
     settings: QuotaSettings
+    asked_at: datetime | None
+    """When a plan was first put off."""
 
     @property
     def is_planned(self) -> bool:
         return self.previous_ends_at is not None and self.previous_ends_at > self.now
+
+    @property
+    def follows_another(self) -> bool:
+        """Whether the window before was planned, too: then what waited is before its gates long since."""
+        return self.previous_ends_at == self.window()[0]
+
+    @property
+    def put_off_for(self) -> timedelta | None:
+        """How long the plan of this window has been put off; None: it was not."""
+        if self.asked_at is None or not self.window()[0] <= self.asked_at <= self.now:
+            return None
+        return self.now - self.asked_at
+
+    @property
+    def may_be_put_off(self) -> bool:
+        return self.put_off_for is None or self.put_off_for < min(SETTLE_MAX, self.settings.interval / 10)
 
     def window(self) -> tuple[datetime, datetime]:
         begins, ends = window_at(self.now, self.settings.interval, self.previous_ends_at)
@@ -81,6 +103,18 @@ class WindowPlanning:
     def _windows_now(self) -> Conversation[WindowsNow]: ...
 
     @abstractmethod
+    def _is_unsettled(self) -> Conversation[bool]:
+        """Whether rows are due that are not before their gates yet."""
+
+    @abstractmethod
+    def _put_off(self) -> Conversation[None]:
+        """Remember that it was asked for now."""
+
+    @abstractmethod
+    def _last_served(self, begins_at: datetime) -> Conversation[dict[tuple[str, int], datetime | None]]:
+        """When those that waited in that window were last given something, by template and priority."""
+
+    @abstractmethod
     def _due_lanes(self) -> Conversation[list[str]]:
         """The lanes of templates in which rows are due."""
 
@@ -109,6 +143,10 @@ class WindowPlanning:
         plan = selection.plan()
         if not plan.templates:
             return Planned.BEFORE
+        if windows.may_be_put_off and not windows.follows_another and (yield from self._is_unsettled()):
+            if windows.put_off_for is None:
+                yield from self._put_off()
+            return Planned.BUSY
         begins_at, ends_at = windows.window()
         granted = {Kind(grant.template, grant.priority, grant.inside) for grant in plan.grants if grant.granted}
         served = {lane for kind in granted for lane in selection.messages[kind].lanes}
@@ -134,11 +172,15 @@ class WindowPlanning:
             limit.name: most(limit.rate, begins, ends, slow_until=limit.slow_until, slow_rate=limit.slow_rate)
             for limit in (yield from self.find_limits(names).begin())
         }
+        last_served: dict[tuple[str, int], datetime | None] = {}
+        if windows.previous_begins_at is not None:
+            last_served = yield from self._last_served(windows.previous_begins_at)
         selection = Selection(
             templates=templates,
             settings=windows.settings,
             max_to_send=room.get(GLOBAL),
             template_max={name: room.get(template_limit(name)) for name in templates},
+            last_served=last_served,
             now=windows.now,
         )
         selection.add(lanes)

@@ -114,8 +114,10 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templat
         lanes: Sequence[str],
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
+        by_importance: bool = False,
     ) -> Transition[Acquired]:
-        """Lock the free shard with work that was served longest ago.
+        """Lock the free shard with work that was served longest ago; `by_importance` rather one with the most
+        important rows before gates.
 
         Work are incoming rows, due rows that pass no gate or are in one of the special `lanes`, and rows of these
         handlers before a gate that may be open; one does `ahead` of its next slot.

@@ -126,7 +126,7 @@ class Planned(StrEnum):
     BEFORE = "before"
     """It was planned already."""
     BUSY = "busy"
-    """Somebody else plans it at this moment."""
+    """Somebody else plans it at this moment, or it is put off until all that is due is before its gates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from matrixsched.rules.times import check_duration, check_integer
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
-from matrixsched.store.values import Acquired, Claimed
+from matrixsched.store.values import Acquired, Claimed, GatedClaim
 from matrixsched.store.wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ class Tape:
         match answer:
             case Acquired(shard=None):
                 self.next_due_at = answer.next_due_at
-            case Claimed():
+            case Claimed() | GatedClaim():
                 self._note_attempts(answer.attempts)
             case list():
                 self._note_attempts([one for one in answer if isinstance(one, Attempt)])

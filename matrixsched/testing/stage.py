@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import Any
@@ -167,7 +168,8 @@ def stage(
     """
     clock, chance = ManualClock(check_time("at", at)), SeededChance(seed)
     check_integer("attempts_max", attempts_max, least=1, most=1_000_000_000)
-    policy = policy or WorkerPolicy()
+    # While time stands still nothing can wait for a slot that was taken ahead of it.
+    policy = replace(policy or WorkerPolicy(), slots_ahead=timedelta(0))
     faults, tape = Faults(clock), Tape()
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal(name="matrixsched stage"))

@@ -102,6 +102,7 @@ class Steps:
                 before, rest_s = len(self.ran), 0.0
                 try:
                     await self._record(worker)
+                    await worker.intake.relist()
                     rest_s = await worker.intake.step()
                 except DatabaseError:
                     if (tries := tries + 1) > TRIES_MAX:

@@ -58,6 +58,7 @@ class Intake:
         self._chance = chance
         self._events = events
         self._fruitless = 0
+        self._by_importance = False
         self._gated_claim_s = 0.0
         self._relist_every = RELIST_EVERY
         self._gates_hold = True
@@ -86,6 +87,8 @@ class Intake:
         if self._runner.room <= 0:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
+        # In turn: otherwise what is important would wait for all shards, or what is not for all that is.
+        self._by_importance = not self._by_importance
         asked_at = self._clock.monotonic()
         # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.
         with anyio.CancelScope(shield=True):
@@ -97,6 +100,7 @@ class Intake:
                     lanes=self._special_lanes(),
                     gated_handlers=self._handlers.names,
                     ahead=self.lead + self._policy.slots_ahead / 2,
+                    by_importance=self._by_importance,
                 )
             )
         self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
@@ -114,8 +118,10 @@ class Intake:
             self._fruitless = 0
             return 0.0
         if sync.contended:
-            # As long as others are likely to take: to look sooner would only slow them down.
-            return max(CONTENDED_REST_S, 2 * self._gated_claim_s) * self._chance.random()
+            # By age there may be other work, and perhaps just what this waits for: rows on the way to their gates. If
+            # not, rest as long as others are likely to take: to look sooner would only slow them down.
+            rest_s = max(CONTENDED_REST_S, 2 * self._gated_claim_s) * self._chance.random()
+            return 0.0 if self._by_importance else rest_s
         # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
         self._fruitless += 1
         return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
@@ -205,18 +211,19 @@ class _Sync:
     async def _pass_gates(self) -> None:
         """Claim what may pass its gates. If a window of the quota has begun that nobody has planned, plan it first."""
         passed = await self._claim_gated()
-        if passed is not None and passed.unplanned:
-            await self._plan_window()
+        if passed is not None and passed.unplanned and await self._plan_window() is not Planned.BUSY:
             passed = await self._claim_gated()
         if passed is not None:
             self.settled += sum(held.gate not in _MAY_OPEN_AT_ANY_MOMENT for held in passed.held.values())
             self.contended = any(held.gate in _MAY_OPEN_AT_ANY_MOMENT for held in passed.held.values())
 
-    async def _plan_window(self) -> None:
+    async def _plan_window(self) -> Planned:
         began = self._clock.monotonic()
-        if await self._store.run(self._do.plan_window(self._intake._name)) is Planned.NOW:
+        planned = await self._store.run(self._do.plan_window(self._intake._name))
+        if planned is Planned.NOW:
             self.settled += 1
             self._intake._events.emit(WindowPlanned(self._intake._name, self._clock.monotonic() - began))
+        return planned
 
     async def _claim_gated(self) -> GatedClaim | None:
         """None when there is no room."""

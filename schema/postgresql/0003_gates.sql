@@ -53,14 +53,15 @@ create table matrixsched.quota_windows (
 
 -- What a template may send in a window; spent by the very statement that claims.
 create table matrixsched.quota_grants (
-    begins_at  timestamptz not null,
-    template   text        collate "C" not null,
-    priority   integer     not null,
-    inside     boolean     not null, -- to recipients for whom it is the right time of the day
-    zones      text        not null, -- JSON: the zones of which that is true
-    waiting    bigint      not null, -- how many there were when the window was planned, counted as far as it mattered
-    granted    bigint      not null,
-    used       bigint      not null default 0,
+    begins_at      timestamptz not null,
+    template       text        collate "C" not null,
+    priority       integer     not null,
+    inside         boolean     not null, -- to recipients for whom it is the right time of the day
+    zones          text        not null, -- JSON: the zones of which that is true
+    waiting        bigint      not null, -- how many there were when the window was planned, counted as far as it mattered
+    granted        bigint      not null,
+    used           bigint      not null default 0,
+    last_served_at timestamptz,          -- when it was last given something in this priority; it goes behind the others
     primary key (begins_at, template, priority, inside),
     check (used between 0 and granted)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);

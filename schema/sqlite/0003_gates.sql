@@ -55,14 +55,15 @@ create table matrixsched_quota_windows (
 
 -- What a template may send in a window; spent by the very transaction that claims.
 create table matrixsched_quota_grants (
-    begins_at  integer not null,
-    template   text    not null,
-    priority   integer not null,
-    inside     integer not null, -- to recipients for whom it is the right time of the day
-    zones      text    not null, -- JSON: the zones of which that is true
-    waiting    integer not null, -- how many there were when the window was planned, counted as far as it mattered
-    granted    integer not null,
-    used       integer not null default 0,
+    begins_at      integer not null,
+    template       text    not null,
+    priority       integer not null,
+    inside         integer not null, -- to recipients for whom it is the right time of the day
+    zones          text    not null, -- JSON: the zones of which that is true
+    waiting        integer not null, -- how many there were when the window was planned, counted as far as it mattered
+    granted        integer not null,
+    used           integer not null default 0,
+    last_served_at integer,          -- when it was last given something in this priority; it goes behind the others
     primary key (begins_at, template, priority, inside),
     check (used between 0 and granted)
 ) without rowid;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from fractions import Fraction
@@ -40,7 +40,14 @@ def a_template(name: str = "promo", kind: str = "morning", **facts: object) -> T
 
 
 def a_group(template: Template | None = None, inside: int = 0, outside: int = 0, priority: int = 0) -> Group:
-    return Group(template=template or a_template(), priority=priority, inside=inside, outside=outside)
+    template = template or a_template()
+    return Group(
+        template=template,
+        priority=priority,
+        inside=inside,
+        outside=outside,
+        last_served_at=template.last_served_at,
+    )
 
 
 def others(count: int) -> list[Group]:
@@ -279,7 +286,7 @@ def test_with_more_shares_than_room_those_served_longest_ago_go_first_and_the_la
     result = planned(*groups, never, max_to_send=10_250)
     served = [(grant.template, grant.granted) for grant in result.grants if grant.granted]
     assert served == [("z-never", 512), *((f"t{i:02}", 512) for i in range(48, 29, -1)), ("t29", 10)]
-    assert result.served == {name for name, _ in served}
+    assert set(result.last_served) == {name for name, _ in served}
 
 
 def test_templates_served_at_the_same_time_go_by_name() -> None:
@@ -479,7 +486,6 @@ def worlds(draw: st.DrawFn) -> tuple[list[Group], QuotaSettings, int | None, dic
             distribution=draw(st.sampled_from([Distribution.UNIFORM, Distribution.MORNING])),
             weight=draw(st.sampled_from([1.0, 1.0, 0.3, 2.5, 100.0])),
             paused_at=draw(st.sampled_from([None, None, None, NOW - MINUTE])),
-            last_served_at=draw(st.sampled_from([None, NOW - MINUTE, NOW - 2 * MINUTE])),
         )
         for name in draw(st.sets(names, min_size=1))
     }
@@ -491,6 +497,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Group], QuotaSettings, int | None, dic
             priority=priority,
             inside=0 if templates[name].distribution is Distribution.UNIFORM else draw(counts),
             outside=draw(counts),
+            last_served_at=draw(st.sampled_from([None, NOW - MINUTE, NOW - 2 * MINUTE])),
         )
         for name, priority in sorted(keys)
     ]
@@ -648,6 +655,7 @@ def test_counting_further_than_the_caps_changes_no_grant(world):
 def test_no_template_starves_over_a_hundred_intervals(count: int, max_to_send: int, spare: Spare) -> None:
     templates = [a_template(f"t{i:03}", ("morning", "uniform", "evening")[i % 3]) for i in range(count)]
     sent: dict[str, list[int]] = {template.name: [] for template in templates}
+    served: dict[str, datetime | None] = {}
     rules = QuotaSettings(spare=spare)
     for k in range(100):
         # Mornings and evenings come and go, and everybody always has more than enough.
@@ -657,19 +665,35 @@ def test_no_template_starves_over_a_hundred_intervals(count: int, max_to_send: i
                 priority=0,
                 inside=MANY if template.distribution is Distribution.MORNING and k % 50 < 25 else 0,
                 outside=MANY,
+                last_served_at=served.get(template.name),
             )
             for template in templates
         ]
         result = plan(groups, rules, max_to_send=max_to_send, template_max={}, now=NOW + k * MINUTE)
         assert total(result) <= max_to_send
         for grant in result.grants:
+            served[grant.template] = grant.last_served_at
             if grant.granted:
                 sent[grant.template].append(k)
-        templates = [
-            replace(template, last_served_at=NOW + k * MINUTE) if template.name in result.served else template
-            for template in templates
-        ]
     longest = -(-count // min(max_to_send, 20))  # at least 20 templates are served in a window, or MaxToSend of them
     for name, windows in sent.items():
         edges = [-1, *windows, 100]
         assert max(after - before for before, after in zip(edges, edges[1:], strict=False)) <= longest + 1, name
+
+
+def test_messages_of_a_template_do_not_starve_because_its_more_important_ones_are_served() -> None:
+    keys = [("a", 0), ("a", 1), ("b", 1), ("c", 1)]
+    served: dict[tuple[str, int], datetime | None] = {}
+    sent = Counter[tuple[str, int]]()
+    for k in range(12):
+        groups = [
+            replace(
+                a_group(a_template(name), outside=MANY, priority=priority), last_served_at=served.get((name, priority))
+            )
+            for name, priority in keys
+        ]
+        # Of three it is a third: one message, so there is room for one of those with priority 1.
+        result = plan(groups, QuotaSettings(), max_to_send=2, template_max={}, now=NOW + k * MINUTE)
+        served |= {(grant.template, grant.priority): grant.last_served_at for grant in result.grants}
+        sent.update({(grant.template, grant.priority): grant.granted for grant in result.grants})
+    assert sent == {("a", 0): 12, ("a", 1): 4, ("b", 1): 4, ("c", 1): 4}

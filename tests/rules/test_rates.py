@@ -44,13 +44,32 @@ def test_rounding_never_exceeds_a_rate_and_misses_it_by_less_than_a_nanosecond(r
 
 @pytest.mark.parametrize(
     "text",
-    ["0/min", "-5/s", "nan/s", "inf/s", "1.5/s", "5", "5/", "/s", "5/fortnight", "5/0s", f"{10**10}/s", "5/800d"],
+    [
+        "0/min",
+        "-5/s",
+        "nan/s",
+        "inf/s",
+        "1.5/s",
+        "5",
+        "5/",
+        "/s",
+        "5/fortnight",
+        "5/0s",
+        f"{10**10}/s",
+        "5/800d",
+        "５/s",
+    ],
 )
 def test_what_is_no_rate_is_refused_as_it_was_written(text: str):
     with pytest.raises(InvalidRate) as refused:
         check_rate(text)
     assert repr(text) in str(refused.value)
     assert "for example 10000/min" in str(refused.value)
+
+
+def test_a_number_with_more_digits_than_can_be_read_is_refused():
+    with pytest.raises(InvalidRate):
+        check_rate("9" * 5000 + "/s")
 
 
 @pytest.mark.parametrize("given", [None, 5, 5.0, True, ("5", "s")])

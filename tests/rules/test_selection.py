@@ -81,6 +81,7 @@ def test_the_plan_is_the_same_as_if_all_were_counted(templates, counts, max_to_s
             priority=priority,
             inside=waiting.get(Kind(template.name, priority, True), 0),
             outside=waiting.get(Kind(template.name, priority, False), 0),
+            last_served_at=template.last_served_at,
         )
         for template in templates
         for priority in (0, 1)

@@ -116,6 +116,7 @@ async def test_a_change_lets_workers_look_at_once_at_the_lanes_that_wait(app: Ap
         ({"distribution": "morning", "windows": ["08:00-12:00"]}, BadInput),
         ({"windows": []}, InvalidWindow),
         ({"windows": "08:00-12:00"}, InvalidWindow),
+        ({"windows": 8}, InvalidWindow),
         ({"windows": ["12:00-12:00"]}, InvalidWindow),
         ({"windows": ["25:00-26:00"]}, InvalidWindow),
         ({"zone": "Europe/Atlantis"}, UnknownZone),
@@ -126,6 +127,7 @@ async def test_a_change_lets_workers_look_at_once_at_the_lanes_that_wait(app: Ap
         ({"weight": 0}, InvalidNumber),
         ({"weight": -1}, InvalidNumber),
         ({"weight": float("nan")}, InvalidNumber),
+        ({"weight": 10**400}, InvalidNumber),
     ],
 )
 async def test_what_no_template_can_be_is_refused_and_nothing_is_written(app: App, options, error):
@@ -295,6 +297,9 @@ async def test_a_template_whose_messages_wait_is_not_removed(app: App):
     await app.cancel("a")
     await app.templates.remove("promo")
     assert await app.templates.list() == []
+    await app.schedule("greet", id="b", template="promo")  # it was there a moment ago
+    with pytest.raises(UnknownTemplate):
+        await app.templates.remove("promo")
     assert await app.store.run(app.store.transitions.find_limits(["template:promo"])) == []
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from support.interleaving import HANDLER, Mutant, StatementWaits, Taken, World, cured
+from support.interleaving import HANDLER, Mutant, StatementWaits, Taken, World, cured, fetch
 
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.templates import TemplateChange
@@ -26,6 +26,7 @@ STOP_TAKES_ROWS_OF_ALL = Mutant(
     "from written w join chosen c on c.shard_id = w.shard_id and c.action_id = w.action_id",
     "from chosen c",
 )
+PUT_WITHOUT_LOCK = Mutant("put_template.create", "do update set updated_at = excluded.updated_at", "do nothing")
 PLAN_WITHOUT_TURN = Mutant("plan_window.turn", "for update skip locked", "")
 
 
@@ -131,3 +132,26 @@ async def test_a_planner_does_not_wait_for_another_and_does_not_plan_twice(
     assert await world.run(world.do.plan_window("first")) is Planned.BEFORE
     (window,) = await world.rows("select planned_by from matrixsched.quota_windows")
     assert window["planned_by"] == "second"
+
+
+# Operators.
+
+
+@cured(unlocked=[PUT_WITHOUT_LOCK])
+async def test_a_template_stays_while_it_is_changed(world: World, taken_out: Sequence[Taken]) -> None:
+    await world.take_out(taken_out)
+    change = TemplateChange(zone="Europe/Berlin")
+    await world.run(world.do.put_template("promo", TemplateChange()))
+    changing, remover = await world.session(), await world.session()
+    await changing.begin()
+    first = next(world.do.put_template("promo", change).begin())
+    await fetch(changing.connection, first, world.statements[first.statement.name])
+    await remover.begin()
+    removing = remover.start(world.do.remove_template("promo"))
+    if taken_out:
+        assert await removing.answer()  # and nothing is left that could be changed
+        return
+    await removing.waits()
+    assert (await changing.run(world.do.put_template("promo", change))).zone == "Europe/Berlin"
+    await changing.commit()
+    assert await removing.outcome()

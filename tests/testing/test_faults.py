@@ -195,8 +195,8 @@ async def test_a_fault_must_name_a_transition(on):
         on.faults.fail("recrod")
     with pytest.raises(BadInput, match="no transition 'run_now'; did you mean 'reschedule'. they are"):
         on.faults.lose_answer("run_now")
-    with pytest.raises(BadInput, match="no transition 'teleport'; they are"):
-        on.faults.lose_request("teleport")
+    with pytest.raises(BadInput, match="no transition 'juggle'; they are"):
+        on.faults.lose_request("juggle")
 
 
 async def test_a_fault_must_strike_at_least_once_and_an_absence_must_last(on):

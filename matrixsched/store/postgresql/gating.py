@@ -9,9 +9,10 @@ from itertools import groupby
 from uuid import UUID
 
 from matrixsched.rules.action import Attempt
+from matrixsched.rules.gates import LOOK_AGAIN
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.rules.templates import Template
-from matrixsched.store.gating import LOOK_AGAIN_MAX, GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
+from matrixsched.store.gating import GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
 from matrixsched.store.postgresql.asking import PostgresAsking
 from matrixsched.store.postgresql.limits import limit_of
 from matrixsched.store.postgresql.rows import attempt_of
@@ -68,7 +69,7 @@ class PostgresGating(PostgresAsking, GatedClaims):
 
     @transition
     def relist_lanes(self, *, every: timedelta) -> Conversation[bool]:
-        (row,) = yield self._ask("relist_lanes", every=every, look_again_max=LOOK_AGAIN_MAX)
+        (row,) = yield self._ask("relist_lanes", every=every, look_again=LOOK_AGAIN)
         return bool(row["turns"])
 
 

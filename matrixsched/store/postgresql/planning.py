@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 
 from matrixsched.store.planning import FORGET_MAX, KEEP, PlannedWindow, WindowPlanning, WindowsNow, lane_parts
 from matrixsched.store.postgresql.templates import PostgresTemplates
@@ -20,10 +21,23 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
         (row,) = yield self._ask("plan_window.state")
         return WindowsNow(
             now=row["now"],
+            previous_begins_at=row["previous_begins_at"],
             previous_ends_at=row["previous_ends_at"],
             next_begins_at=row["next_begins_at"],
             settings=decode_settings(row["settings"]),
+            asked_at=row["asked_at"],
         )
+
+    def _is_unsettled(self) -> Conversation[bool]:
+        rows = yield self._ask("plan_window.unsettled")
+        return bool(rows)
+
+    def _put_off(self) -> Conversation[None]:
+        yield self._ask("plan_window.put_off")
+
+    def _last_served(self, begins_at: datetime) -> Conversation[dict[tuple[str, int], datetime | None]]:
+        rows = yield self._ask("plan_window.served", begins_at=begins_at)
+        return {(row["template"], row["priority"]): row["last_served_at"] for row in rows}
 
     def _due_lanes(self) -> Conversation[list[str]]:
         rows = yield self._ask("plan_window.due")
@@ -55,7 +69,9 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
             zones=[json.dumps(zones[grant.template] if grant.inside else []) for grant in grants],
             waiting=[grant.waiting for grant in grants],
             granted=[grant.granted for grant in grants],
-            served=sorted(window.plan.served),
+            last_served_at=[grant.last_served_at for grant in grants],
+            served=list(window.plan.last_served),
+            served_at=list(window.plan.last_served.values()),
         )
         parts = [lane_parts(lane) for lane in window.ready_at]
         yield self._ask(

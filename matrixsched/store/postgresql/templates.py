@@ -36,7 +36,6 @@ class PostgresTemplates(PostgresLimits):
     @transaction
     def put_template(self, name: str, change: TemplateChange) -> Conversation[Template]:
         yield self._ask("put_template.create", template=name)
-        yield self._ask("put_template.lock", template=name)
         (row,) = yield self._ask("templates", template=name)
         template = change.apply(_template(row))
         yield self._ask(

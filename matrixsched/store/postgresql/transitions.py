@@ -195,6 +195,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
         lanes: Sequence[str],
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
+        by_importance: bool = False,
     ) -> Conversation[Acquired]:
         (row,) = yield self._ask(
             "acquire_shard",
@@ -205,6 +206,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
             gated_handlers=[escaped(name) for name in gated_handlers],
             ahead=ahead,
             lanes_max=GATED_LANES_MAX,
+            by_importance=by_importance,
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])

@@ -9,10 +9,11 @@ from itertools import groupby
 from uuid import UUID
 
 from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
+from matrixsched.rules.gates import LOOK_AGAIN
 from matrixsched.rules.lanes import is_gated
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION, is_suspect
 from matrixsched.rules.templates import Template
-from matrixsched.store.gating import LOOK_AGAIN_MAX, GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
+from matrixsched.store.gating import GatedClaims, Spent, StoredGates, StoredGrant, StoredQuota
 from matrixsched.store.sqlite.asking import SqliteAsking
 from matrixsched.store.sqlite.limits import limit_of
 from matrixsched.store.sqlite.rows import (
@@ -137,7 +138,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
         if not turn:
             return False
         yield self._ask("relist_lanes.list", now=now)
-        yield self._ask("relist_lanes.put_off", look_again_max=span(LOOK_AGAIN_MAX), now=now)
+        yield self._ask("relist_lanes.put_off", look_again=span(LOOK_AGAIN), now=now)
         yield self._ask("relist_lanes.unlist")
         yield self._ask("relist_lanes.forget", now=now)
         yield self._ask("relist_lanes.done", now=now)

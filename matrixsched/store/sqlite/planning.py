@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 
 from matrixsched.store.planning import FORGET_MAX, KEEP, PlannedWindow, WindowPlanning, WindowsNow, lane_parts
 from matrixsched.store.quota_codec import decode_settings
@@ -11,7 +12,7 @@ from matrixsched.store.sqlite.rows import as_json, in_microseconds, moment_of, m
 from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation
 
-_GRANT = ("begins_at", "template", "priority", "inside", "zones", "waiting", "granted")
+_GRANT = ("begins_at", "template", "priority", "inside", "zones", "waiting", "granted", "last_served_at")
 _LANE = ("lane", "priority", "handler", "ready_at")
 _ALL = -1
 """A limit that is none."""
@@ -26,10 +27,23 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
         (row,) = yield self._ask("plan_window.state", now=self._now())
         return WindowsNow(
             now=moment_of(row["now"]),
+            previous_begins_at=moment_or_none(row["previous_begins_at"]),
             previous_ends_at=moment_or_none(row["previous_ends_at"]),
             next_begins_at=moment_or_none(row["next_begins_at"]),
             settings=decode_settings(row["settings"]),
+            asked_at=moment_or_none(row["asked_at"]),
         )
+
+    def _is_unsettled(self) -> Conversation[bool]:
+        rows = yield self._ask("plan_window.unsettled", now=self._now())
+        return bool(rows)
+
+    def _put_off(self) -> Conversation[None]:
+        yield self._ask("plan_window.put_off", now=self._now())
+
+    def _last_served(self, begins_at: datetime) -> Conversation[dict[tuple[str, int], datetime | None]]:
+        rows = yield self._ask("plan_window.served", begins_at=in_microseconds(begins_at))
+        return {(row["template"], row["priority"]): moment_or_none(row["last_served_at"]) for row in rows}
 
     def _due_lanes(self) -> Conversation[list[str]]:
         rows = yield self._ask("plan_window.due", now=self._now())
@@ -64,11 +78,13 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
                 json.dumps(zones[grant.template] if grant.inside else []),
                 grant.waiting,
                 grant.granted,
+                None if grant.last_served_at is None else in_microseconds(grant.last_served_at),
             )
             for grant in plan.grants
         ]
         yield self._each("plan_window.grant", _GRANT, grants)
-        yield self._each("plan_window.serve", ("template", "last_served_at"), [(name, now) for name in plan.served])
+        served = [(name, in_microseconds(at)) for name, at in plan.last_served.items()]
+        yield self._each("plan_window.serve", ("template", "last_served_at"), served)
         lanes = [(lane, *lane_parts(lane), in_microseconds(ready_at)) for lane, ready_at in window.ready_at.items()]
         yield self._each("plan_window.lane", _LANE, lanes)
         yield self._ask("plan_window.forget_grants", keep=span(KEEP), forget_max=FORGET_MAX, now=now)

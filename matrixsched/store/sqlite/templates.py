@@ -78,11 +78,12 @@ class SqliteTemplates(SqliteLimits):
 
     @transition
     def remove_template(self, name: str) -> Conversation[bool]:
+        if not (yield self._ask("remove_template.delete", template=name)):
+            return False
         if (yield self._ask("count_template", template=name, count_max=1))[0]["live"]:
             raise TemplateInUse(name)
-        rows = yield self._ask("remove_template.delete", template=name)
         yield self._ask("remove_limit", limit_name=template_limit(name))
-        return bool(rows)
+        return True
 
     @transition
     def count_template(self, name: str, *, count_max: int) -> Conversation[int]:

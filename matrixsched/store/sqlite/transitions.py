@@ -224,6 +224,7 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
         lanes: Sequence[str],
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
+        by_importance: bool = False,
     ) -> Conversation[Acquired]:
         now = self._now()
         gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
@@ -232,6 +233,7 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
             lease=span(lease),
             lanes=as_json(lanes),
             lanes_max=GATED_LANES_MAX,
+            by_importance=by_importance,
             **gating,
             now=now,
         )

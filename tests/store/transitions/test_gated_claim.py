@@ -22,10 +22,9 @@ from support.gates import (
 from support.scene import HANDLER, LEASE, Scene, done, failed, ids
 
 from matrixsched.rules.action import UNGATED, Slot, suspect_lane
-from matrixsched.rules.gates import Gate
+from matrixsched.rules.gates import LOOK_AGAIN, Gate
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.rates import parse_rate
-from matrixsched.store.gating import LOOK_AGAIN_MAX
 from matrixsched.store.values import GATED_LANES_MAX
 
 pytestmark = pytest.mark.anyio
@@ -522,12 +521,12 @@ async def test_idle_workers_do_not_ask_again_for_what_is_held(scene: Scene):
     assert seen.acquired.holds
 
 
-async def test_a_lane_is_looked_at_every_ten_minutes_at_least(scene: Scene):
-    await set_limit(scene, "key:mx", "1/day")
+async def test_a_lane_is_looked_at_every_day_at_least(scene: Scene):
+    await set_limit(scene, "key:mx", "1/7d")
     await send(scene, "a", **gated(key="mx"))
     await look_all(scene)
-    assert await listed(scene) == {KEYED: LOOK_AGAIN_MAX}
-    await scene.sql("update matrixsched.held_lanes set ready_at = :at", at=scene.now + HOUR)
+    assert await listed(scene) == {KEYED: LOOK_AGAIN}
+    await scene.sql("update matrixsched.held_lanes set ready_at = :at", at=scene.now + 2 * LOOK_AGAIN)
     await relist(scene)
     assert await listed(scene) == {KEYED: NOW}
 

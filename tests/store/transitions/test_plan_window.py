@@ -245,6 +245,23 @@ async def test_who_was_not_served_goes_first_in_the_next_window(scene: Scene):
     assert served == ["a", "b", "c", "a", "b", "c"]
 
 
+async def test_turns_are_taken_in_each_priority_by_itself(scene: Scene):
+    await limit(scene, "global", "2/min")
+    for name in ("a", "b", "c"):
+        await put(scene, name)
+        await fill(scene, name, 5, priority=1)
+    await fill(scene, "a", 6)
+    served = []
+    for _ in range(6):
+        await plan(scene)
+        given = {(name, priority) for (name, priority, _), count in (await grants(scene, scene.now)).items() if count}
+        assert ("a", 0) in given
+        served += [name for name, priority in given if priority == 1]
+        scene.clock.advance(MINUTE)
+    # That the first one is always served with its urgent messages costs its other ones nothing.
+    assert served == ["a", "b", "c", "a", "b", "c"]
+
+
 async def test_old_windows_and_their_grants_are_forgotten(scene: Scene):
     await put(scene, "promo")
     await fill(scene, "promo", 2)

@@ -1,6 +1,6 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago; a holder that still beats is never robbed. Says what work there is. When there is none it writes
--- nothing and says when the next row is due.
+-- served longest ago, or, :by_importance, the one where the most important rows wait before gates; a holder that still
+-- beats is never robbed. Says what work there is. When there is none it writes nothing and says when the next row is due.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
 -- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows. Of gated lanes those
@@ -25,7 +25,7 @@ held as materialized (
        and l.last_heartbeat_at <= {now} + cast(:lease as interval)
 ),
 ready as materialized (
-    select h.lane
+    select h.lane, h.priority
       from matrixsched.held_lanes h
      where h.ready_at <= {now} and h.handler = any (cast(:gated_handlers as text[]))
        and not exists (select from gate)
@@ -33,13 +33,14 @@ ready as materialized (
      limit cast(:lanes_max as integer)
 ),
 heads as materialized (
-    select distinct p.shard_id
+    select p.shard_id, min(r.priority) as priority
       from ready r
      cross join lateral (select p.shard_id from matrixsched.processing_queue p
                           where p.lane = r.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
                             and (p.expires_at is null or p.expires_at > {now})
                             and p.shard_id not in (select shard_id from held)
                           order by p.scheduled_at limit 1) p
+     group by p.shard_id
 ),
 chosen as materialized (
     select l.shard_id
@@ -64,7 +65,9 @@ chosen as materialized (
                                                 order by p.scheduled_at limit 1) w
                            limit 1) end,
                l.shard_id in (select shard_id from heads))
-     order by l.last_processing_start_at, l.shard_id
+     order by case when cast(:by_importance as boolean)
+                   then (select h.priority from heads h where h.shard_id = l.shard_id) end nulls last,
+              l.last_processing_start_at, l.shard_id
      limit 1
        for update of l skip locked
 ),

@@ -12,11 +12,32 @@ select c.name
 
 -- name: state
 select {now} as now, s.settings,
+       (select w.begins_at from matrixsched.quota_windows w
+         where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_begins_at,
        (select w.ends_at from matrixsched.quota_windows w
          where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_ends_at,
        (select w.begins_at from matrixsched.quota_windows w
-         where w.begins_at > {now} order by w.begins_at limit 1) as next_begins_at
+         where w.begins_at > {now} order by w.begins_at limit 1) as next_begins_at,
+       (select c.done_at from matrixsched.chores c where c.name = 'plan') as asked_at
   from matrixsched.quota_settings s;
+
+-- name: unsettled
+select true as unsettled
+  from matrixsched.shard_locks l
+ where coalesce((select true from matrixsched.incoming_queue i
+                  where i.shard_id = l.shard_id
+                  order by i.created_at limit 1),
+                (select true from matrixsched.processing_queue p
+                  where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                  order by p.scheduled_at limit 1))
+ limit 1;
+
+-- name: put_off
+update matrixsched.chores set done_at = {now} where name = 'plan';
+-- name: served
+select distinct g.template, g.priority, g.last_served_at
+  from matrixsched.quota_grants g
+ where g.begins_at = cast(:begins_at as timestamptz);
 
 -- name: due
 with recursive lanes (lane, scheduled_at) as ( -- the head of each lane, one probe of the index for each
@@ -59,10 +80,12 @@ with planned as (
             cast(:max_to_send as bigint), cast(:count as integer))
 ),
 shares as (
-    insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted)
+    insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted,
+                                          last_served_at)
     select cast(:begins_at as timestamptz), g.*
       from unnest(cast(:templates as text[]), cast(:priorities as integer[]), cast(:insides as boolean[]),
-                  cast(:zones as text[]), cast(:waiting as bigint[]), cast(:granted as bigint[])) as g
+                  cast(:zones as text[]), cast(:waiting as bigint[]), cast(:granted as bigint[]),
+                  cast(:last_served_at as timestamptz[])) as g
 ),
 served as materialized (
     select t.name
@@ -71,7 +94,11 @@ served as materialized (
      order by t.name
        for no key update skip locked
 )
-update matrixsched.templates t set last_served_at = {now} from served s where t.name = s.name;
+update matrixsched.templates t
+   set last_served_at = g.served_at
+  from served s
+  join unnest(cast(:served as text[]), cast(:served_at as timestamptz[])) as g (name, served_at) on g.name = s.name
+ where t.name = s.name;
 
 -- name: lanes
 with given as materialized (

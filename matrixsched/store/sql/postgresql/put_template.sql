@@ -3,10 +3,7 @@
 -- name: create
 insert into matrixsched.templates (name, distribution, zone, created_at, updated_at)
 values (cast(:template as text), 'uniform', 'UTC', {now}, {now})
-on conflict (name) do nothing;
-
--- name: lock
-select from matrixsched.templates where name = cast(:template as text) for no key update;
+on conflict (name) do update set updated_at = excluded.updated_at; -- locks it, and makes it anew if it is being removed
 
 -- name: write
 update matrixsched.templates

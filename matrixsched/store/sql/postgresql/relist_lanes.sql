@@ -1,7 +1,7 @@
 -- relist_lanes (postgresql). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
 -- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
 -- say when to look at them, and attempts whose lease ended. A lane in which nothing is due is put off until something is,
--- lest it takes the place of others; none is put off for longer than :look_again_max.
+-- lest it takes the place of others; none is put off for longer than :look_again.
 -- Lanes are read by skipping through their index, one probe each.
 with recursive turn as materialized (
     select c.name
@@ -34,10 +34,10 @@ listed as (
     on conflict do nothing
 ),
 mistaken as materialized (
-    select h.lane, least(greatest(c.scheduled_at, {now}), {now} + cast(:look_again_max as interval)) as ready_at
+    select h.lane, least(greatest(c.scheduled_at, {now}), {now} + cast(:look_again as interval)) as ready_at
       from lanes c
       join matrixsched.held_lanes h on h.lane = c.lane
-     where h.ready_at <= {now} and c.scheduled_at > {now} or h.ready_at > {now} + cast(:look_again_max as interval)
+     where h.ready_at <= {now} and c.scheduled_at > {now} or h.ready_at > {now} + cast(:look_again as interval)
      order by h.lane
        for update of h skip locked
 ),

@@ -1,6 +1,6 @@
 -- acquire_shard (sqlite). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago; a holder that still beats is never robbed. Says what work there is. When there is none it writes
--- nothing and says when the next row is due.
+-- served longest ago, or, :by_importance, the one where the most important rows wait before gates; a holder that still
+-- beats is never robbed. Says what work there is. When there is none it writes nothing and says when the next row is due.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
 -- Of gated lanes those count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global
 -- limit is used up for the moment. Which shards have rows of theirs is read from the heads of the lanes over all shards that
@@ -23,7 +23,7 @@ held as materialized (
      where l.locked and l.last_heartbeat_at >= {now} - :lease and l.last_heartbeat_at <= {now} + :lease
 ),
 ready as materialized (
-    select h.lane
+    select h.lane, h.priority
       from matrixsched_held_lanes h
      where h.ready_at <= {now} and h.handler in (select value from json_each(:gated_handlers))
        and not exists (select 1 from gate)
@@ -31,7 +31,8 @@ ready as materialized (
      limit :lanes_max
 ),
 heads as materialized (
-    select (select p.shard_id from matrixsched_processing_queue p
+    select r.priority,
+           (select p.shard_id from matrixsched_processing_queue p
              where p.lane = r.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
                and (p.expires_at is null or p.expires_at > {now})
                and p.shard_id not in (select shard_id from held)
@@ -63,7 +64,8 @@ select l.shard_id, (select json_group_array(lane) from ready) as gated_lanes,
                               where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now})
                 else false end
         or l.shard_id in (select shard_id from heads))
- order by l.last_processing_start_at, l.shard_id
+ order by case when :by_importance then (select min(h.priority) from heads h where h.shard_id = l.shard_id) end nulls last,
+          l.last_processing_start_at, l.shard_id
  limit 1;
 
 -- name: take

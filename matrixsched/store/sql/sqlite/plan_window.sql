@@ -4,11 +4,29 @@
 
 -- name: state
 select {now} as now, s.settings,
+       (select w.begins_at from matrixsched_quota_windows w
+         where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_begins_at,
        (select w.ends_at from matrixsched_quota_windows w
          where w.begins_at <= {now} order by w.begins_at desc limit 1) as previous_ends_at,
        (select w.begins_at from matrixsched_quota_windows w
-         where w.begins_at > {now} order by w.begins_at limit 1) as next_begins_at
+         where w.begins_at > {now} order by w.begins_at limit 1) as next_begins_at,
+       (select c.done_at from matrixsched_chores c where c.name = 'plan') as asked_at
   from matrixsched_quota_settings s;
+
+-- name: unsettled
+select 1 as unsettled
+  from matrixsched_shard_locks l
+ where exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id)
+    or exists (select 1 from matrixsched_processing_queue p
+                where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
+ limit 1;
+
+-- name: put_off
+update matrixsched_chores set done_at = {now} where name = 'plan';
+-- name: served
+select distinct g.template, g.priority, g.last_served_at
+  from matrixsched_quota_grants g
+ where g.begins_at = :begins_at;
 
 -- name: due
 with recursive lanes (lane) as ( -- one probe of the index for each lane
@@ -40,8 +58,8 @@ insert into matrixsched_quota_windows (begins_at, ends_at, planned_at, planned_b
 values (:begins_at, :ends_at, {now}, :planned_by, :max_to_send, :count);
 
 -- name: grant
-insert into matrixsched_quota_grants (begins_at, template, priority, inside, zones, waiting, granted)
-values (:begins_at, :template, :priority, :inside, :zones, :waiting, :granted);
+insert into matrixsched_quota_grants (begins_at, template, priority, inside, zones, waiting, granted, last_served_at)
+values (:begins_at, :template, :priority, :inside, :zones, :waiting, :granted, :last_served_at);
 
 -- name: serve
 update matrixsched_templates set last_served_at = :last_served_at where name = :template;
