@@ -25,7 +25,9 @@ WAKE_JITTER_S = 0.001
 """Workers that wait for the same instant do not all ask at the same microsecond."""
 CONTENDED_REST_S = 0.01
 """At most so long is rested while another worker passes the gates that this one looked at."""
-LEAD_MAX_S = 0.05
+LEAD_MAX_S = 1.0
+LEADS_AHEAD = 3
+"""So many times the lead, slots are taken ahead at least: that is about how long it takes until the next claim."""
 RELIST_EVERY = timedelta(seconds=1)
 """How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed; …"""
 RELIST_SHARE = 0.05
@@ -100,7 +102,7 @@ class Intake:
                     lease=self._policy.shard_lease,
                     lanes=self._special_lanes(),
                     gated_handlers=self._handlers.names,
-                    ahead=self.lead + self._policy.slots_ahead / 2,
+                    ahead=self.lead + self.ahead / 2,
                     by_importance=self._by_importance,
                 )
             )
@@ -130,7 +132,14 @@ class Intake:
     @property
     def lead(self) -> timedelta:
         """How long the answer to a gated claim takes: a slot that begins sooner would be void when it is known."""
-        return timedelta(seconds=min(self._gated_claim_s, LEAD_MAX_S))
+        # What is claimed must start within a third of its lease: the lead, and what is taken ahead of that.
+        longest_s = self._policy.attempt_lease.total_seconds() / 3 / (1 + LEADS_AHEAD)
+        return timedelta(seconds=min(self._gated_claim_s, longest_s, LEAD_MAX_S))
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far ahead slots are taken: where the database is far away, as far as its answers need to keep up."""
+        return max(self._policy.slots_ahead, self.lead * LEADS_AHEAD)
 
     def learn_lead(self, took_s: float) -> None:
         """Up at once, down slowly: what took long may do so again."""
@@ -244,7 +253,7 @@ class _Sync:
                         room=room,
                         suspect_room=self._runner.suspect_room,
                         attempt_lease=self._policy.attempt_lease,
-                        ahead=self._policy.slots_ahead,
+                        ahead=self._intake.ahead,
                         lead=self._intake.lead,
                     )
                 )
