@@ -25,7 +25,8 @@ WAKE_JITTER_S = 0.001
 """Workers that wait for the same instant do not all ask at the same microsecond."""
 CONTENDED_REST_S = 0.01
 """At most so long is rested while another worker passes the gates that this one looked at."""
-LEAD_MAX_S = 0.05
+LEAD_MAX_S = 0.5
+"""However slow answers are, slots are not taken further ahead of their time because of it."""
 RELIST_EVERY = timedelta(seconds=1)
 """How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed."""
 RELIST_RESTS = 20
