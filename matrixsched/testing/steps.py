@@ -104,6 +104,7 @@ class Steps:
                     await self._record(worker)
                     await worker.intake.relist()
                     rest_s = await worker.intake.step()
+                    await worker.runner.watch()  # gives back what came too late for its slot
                 except DatabaseError:
                     if (tries := tries + 1) > TRIES_MAX:
                         raise

@@ -243,6 +243,7 @@ class Worker:
         await self.intake.relist()
         while True:
             rest_s, made_before = await self.intake.step(), made
+            await self.runner.start_timed()
             while self.runner.has_waiting:
                 await self.runner.run_next()
                 made += 1

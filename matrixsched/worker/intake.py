@@ -25,12 +25,13 @@ WAKE_JITTER_S = 0.001
 """Workers that wait for the same instant do not all ask at the same microsecond."""
 CONTENDED_REST_S = 0.01
 """At most so long is rested while another worker passes the gates that this one looked at."""
-LEAD_MAX_S = 0.5
-"""However slow answers are, slots are not taken further ahead of their time because of it."""
+LEAD_MAX_S = 1.0
+LEADS_AHEAD = 3
+"""So many times the lead, slots are taken ahead at least: that is about how long it takes until the next claim."""
 RELIST_EVERY = timedelta(seconds=1)
-"""How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed."""
-RELIST_RESTS = 20
-"""Where there are very many lanes, that is rested so many times as long as it took."""
+"""How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed; …"""
+RELIST_SHARE = 0.05
+"""… where there are very many, less often: it takes no larger share of the time."""
 
 
 _MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
@@ -60,8 +61,9 @@ class Intake:
         self._events = events
         self._fruitless = 0
         self._by_importance = False
+        self._relist_s = 0.0
+        """How long it took to list all lanes."""
         self._gated_claim_s = 0.0
-        self._relist_every = RELIST_EVERY
         self._gates_hold = True
         """Whether rows may wait before gates; nothing is known before the first look."""
         self.looked_at: float | None = None
@@ -77,12 +79,12 @@ class Intake:
 
     async def relist(self) -> float:
         """See to it that every lane with rows before a gate is listed; the rest until the next time."""
+        every_s = max(RELIST_EVERY.total_seconds(), self._relist_s / RELIST_SHARE)
         if self._gates_hold:
-            begun_at = self._clock.monotonic()
-            if await self._store.run(self._do.relist_lanes(every=self._relist_every)):
-                took = timedelta(seconds=self._clock.monotonic() - begun_at)
-                self._relist_every = max(RELIST_EVERY, took * RELIST_RESTS)
-        return self._relist_every.total_seconds()
+            began = self._clock.monotonic()
+            if await self._store.run(self._do.relist_lanes(every=timedelta(seconds=every_s))):
+                self._relist_s = self._clock.monotonic() - began
+        return every_s
 
     async def _look(self) -> float:
         if self._runner.room <= 0:
@@ -100,7 +102,7 @@ class Intake:
                     lease=self._policy.shard_lease,
                     lanes=self._special_lanes(),
                     gated_handlers=self._handlers.names,
-                    ahead=self.lead + self._policy.slots_ahead / 2,
+                    ahead=self.lead + self.ahead / 2,
                     by_importance=self._by_importance,
                 )
             )
@@ -130,7 +132,14 @@ class Intake:
     @property
     def lead(self) -> timedelta:
         """How long the answer to a gated claim takes: a slot that begins sooner would be void when it is known."""
-        return timedelta(seconds=min(self._gated_claim_s, LEAD_MAX_S))
+        # What is claimed must start within a third of its lease: the lead, and what is taken ahead of that.
+        longest_s = self._policy.attempt_lease.total_seconds() / 3 / (1 + LEADS_AHEAD)
+        return timedelta(seconds=min(self._gated_claim_s, longest_s, LEAD_MAX_S))
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far ahead slots are taken: where the database is far away, as far as its answers need to keep up."""
+        return max(self._policy.slots_ahead, self.lead * LEADS_AHEAD)
 
     def learn_lead(self, took_s: float) -> None:
         """Up at once, down slowly: what took long may do so again."""
@@ -244,7 +253,7 @@ class _Sync:
                         room=room,
                         suspect_room=self._runner.suspect_room,
                         attempt_lease=self._policy.attempt_lease,
-                        ahead=self._policy.slots_ahead,
+                        ahead=self._intake.ahead,
                         lead=self._intake.lead,
                     )
                 )

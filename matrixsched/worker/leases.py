@@ -18,6 +18,10 @@ from matrixsched.store.values import Extension, Holding
 from matrixsched.worker.database_time import DatabaseTime
 from matrixsched.worker.policy import WorkerPolicy
 
+USABLE_S = 0.02
+"""For so long a slot can be used at least. The database's time is known as well as its quickest answer was quick: where
+that takes longer than a slot lasts none could be used, ever; they are rather used later, by that much."""
+
 
 @dataclass(slots=True, eq=False)
 class Held:
@@ -59,7 +63,8 @@ class Leases:
         held = Held(attempt, asked_at, asked_at + self._trust_s)
         if attempt.slot is not None:
             held.starts_at = self.database_time.surely_reached(attempt.slot.starts_at)
-            held.void_at = self.database_time.perhaps_reached(attempt.slot.void_at)
+            void_at = self.database_time.perhaps_reached(attempt.slot.void_at)
+            held.void_at = max(void_at, held.starts_at + USABLE_S)
         with self._lock:
             earlier = self._held.get(attempt.claim.guid)
             if earlier is not None:

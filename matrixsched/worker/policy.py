@@ -15,6 +15,8 @@ ATTEMPT_LEASE_MIN = timedelta(milliseconds=100)
 """Less is a slip of units."""
 ATTEMPT_LEASE_MAX = timedelta(minutes=10)
 """No worker's lease reaches further; so whoever tidies up knows one that the database's clock left behind."""
+SLOTS_AHEAD_MAX = timedelta(seconds=10)
+"""Slots that lie much further ahead are taken for those of a clock that was set back, and given out again."""
 REQUESTS_KEPT_MIN = timedelta(minutes=5)
 """Well over the longest time for which a statement, its twin or a patient caller can be under way."""
 
@@ -107,6 +109,15 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             policy.attempt_lease <= ATTEMPT_LEASE_MAX,
             f"attempt_lease ({policy.attempt_lease / second:g} s) must be at most {ATTEMPT_LEASE_MAX / second:g} s: "
             "it is prolonged while a handler runs, and is how long an attempt lies still after a crash",
+        ),
+        (
+            policy.slots_ahead * 3 <= policy.attempt_lease,
+            f"slots_ahead ({policy.slots_ahead / second:g} s) must be at most a third of "
+            f"attempt_lease ({policy.attempt_lease / second:g} s): lower slots_ahead or raise attempt_lease",
+        ),
+        (
+            policy.slots_ahead <= SLOTS_AHEAD_MAX,
+            f"slots_ahead ({policy.slots_ahead / second:g} s) must be at most {SLOTS_AHEAD_MAX / second:g} s",
         ),
         *(
             (timedelta(0) <= keep <= DURATION_MAX, f"keep_{state} is {keep}: choose zero to {DURATION_MAX.days} days")

@@ -57,6 +57,8 @@ from matrixsched.worker.slowing import tell_fleet
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
 TIMED_REST_MIN_S = 0.001
+ROUNDING_S = 1e-6
+"""Instants are known to the microsecond: what is nearer than that has begun."""
 PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
 
@@ -158,7 +160,7 @@ class Runner:
         return taken
 
     def _put(self, held: Held) -> None:
-        if held.starts_at <= self._clock.monotonic():
+        if held.starts_at <= self._clock.monotonic() + ROUNDING_S:
             self._waiting.append(held)
             return
         self._timed_count += 1
@@ -169,7 +171,7 @@ class Runner:
     async def start_timed(self) -> float:
         """Let attempts go whose slots have begun; the rest until the next one."""
         now = self._clock.monotonic()
-        while self._timed and self._timed[0][0] <= now:
+        while self._timed and self._timed[0][0] <= now + ROUNDING_S:
             self._waiting.append(heappop(self._timed)[2])
         self._fill_slots()
         # A slot may be used a little late; waking for each of thousands in a second would cost more than it is worth.

@@ -28,12 +28,26 @@ def on(app: App, database_url: str):
         yield on
 
 
-async def test_a_limit_spaces_attempts_evenly(app: App, on: testing.Stage):
+@pytest.mark.parametrize(("rate", "period_s"), [("4/s", 0.25), ("7/s", 1 / 7), ("1000/s", 0.001), ("2/h", 1800)])
+async def test_a_limit_spaces_attempts_evenly(app: App, on: testing.Stage, rate: str, period_s: float):
     start = on.now
-    await app.limits.set("handler:send", "4/s")
+    await app.limits.set("handler:send", rate)
     await app.schedule_many(call("send") for _ in range(4))
     ran = await on.run_until_idle()
-    assert [(one.at - start) / SECOND for one in ran] == [0.25, 0.5, 0.75, 1.0]
+    evenly = [period_s * number for number in range(1, 5)]
+    assert [(one.at - start) / SECOND for one in ran] == pytest.approx(evenly, abs=1e-5)
+
+
+async def test_what_others_make_too_late_for_its_slot_gets_another(app: App, on: testing.Stage):
+    @app.action("dawdle")
+    async def dawdle() -> None:
+        on.clock.advance(SECOND)
+
+    await app.limits.set("global", "1/s", pool=3)
+    await on.advance(MINUTE)
+    await app.schedule_many(call("dawdle", id=f"{number}") for number in range(5))
+    ran = await on.advance(10 * SECOND)
+    assert sorted(one.id for one in ran) == [f"{number}" for number in range(5)]
 
 
 async def test_a_campaign_goes_window_by_window(app: App, on: testing.Stage):
