@@ -98,12 +98,14 @@ class Limit:
 
     def _rescaled(self, before: Rate | None, after: Rate, now: datetime) -> int:
         """The next slot at another rate: as many slots away as before, so that none is given out twice and a limit
-        that was very slow opens at once. Without a rate before, the first slot comes after one period."""
+        that was very slow opens at once. Where it is lowered, slots that were taken ahead are used as they are and the
+        next one follows them. Without a rate before, the first slot comes after one period."""
         now_ns = in_nanoseconds(now)
         if before is None:
             return now_ns + after.period_ns
         ahead_ns = self.next_slot_ns - now_ns
-        return max(0, now_ns - (-ahead_ns * after.period_ns // before.period_ns))
+        as_many_ns = -(-ahead_ns * after.period_ns // before.period_ns)
+        return max(0, min(now_ns + as_many_ns, max(now_ns, self.next_slot_ns) + after.period_ns))
 
     def slowed(self, until: datetime, rate: Rate | None, reason: str | None, now: datetime) -> Limit:
         """Told to slow down: never shorter and never faster than was told before; itself if that says as much."""

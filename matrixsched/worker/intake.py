@@ -25,7 +25,7 @@ WAKE_JITTER_S = 0.001
 """Workers that wait for the same instant do not all ask at the same microsecond."""
 CONTENDED_REST_S = 0.01
 """At most so long is rested while another worker passes the gates that this one looked at."""
-LEAD_MAX_S = 1.0
+LEAD_MAX = timedelta(seconds=1)
 LEADS_AHEAD = 3
 """So many times the lead, slots are taken ahead at least: that is about how long it takes until the next claim."""
 RELIST_EVERY = timedelta(seconds=1)
@@ -132,14 +132,13 @@ class Intake:
     @property
     def lead(self) -> timedelta:
         """How long the answer to a gated claim takes: a slot that begins sooner would be void when it is known."""
-        # What is claimed must start within a third of its lease: the lead, and what is taken ahead of that.
-        longest_s = self._policy.attempt_lease.total_seconds() / 3 / (1 + LEADS_AHEAD)
-        return timedelta(seconds=min(self._gated_claim_s, longest_s, LEAD_MAX_S))
+        return min(timedelta(seconds=self._gated_claim_s), LEAD_MAX, self._policy.attempt_lease / 12)
 
     @property
     def ahead(self) -> timedelta:
         """How far ahead slots are taken: where the database is far away, as far as its answers need to keep up."""
-        return max(self._policy.slots_ahead, self.lead * LEADS_AHEAD)
+        wanted = max(self._policy.slots_ahead, self.lead * LEADS_AHEAD)
+        return min(wanted, self._policy.attempt_lease / 3 - self.lead)  # what is claimed must start within that time
 
     def learn_lead(self, took_s: float) -> None:
         """Up at once, down slowly: what took long may do so again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from matrixsched.events import Events, StepFailed
+from matrixsched.events import Events, SlowDownTold, StepFailed
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.outcome import SlowDown
 from matrixsched.rules.rates import check_rate
@@ -23,6 +23,9 @@ async def tell_fleet(store: Store, attempt: Attempt, told: SlowDown, events: Eve
     )
     try:
         with anyio.fail_after(patience_s, shield=True):
-            await store.run(change)
+            slowed = await store.run(change)
     except Exception as error:
         events.emit(StepFailed("slow_down", described(error), 1, 0.0))
+        return
+    if slowed is not None and slowed.slow_until is not None:  # else that has passed already
+        events.emit(SlowDownTold(slowed.name, slowed.slow_until, slowed.slow_rate))

@@ -188,6 +188,14 @@ def test_a_limit_that_was_very_slow_opens_at_once_when_it_is_raised():
     assert raised.left(NOW + timedelta(days=1) + timedelta(milliseconds=200)) == 1
 
 
+@pytest.mark.parametrize("lowered", ["10/s", "1/h", "1/366d"])
+def test_what_was_taken_ahead_of_a_limit_that_is_lowered_holds_it_up_for_one_period(lowered: str):
+    taken_until = in_nanoseconds(NOW + timedelta(milliseconds=100))
+    busy = replace(a_limit("3000/s"), next_slot_ns=taken_until)
+    rate = parse_rate(lowered)
+    assert busy.set_to(rate, 0, NOW).next_slot_ns == taken_until + rate.period_ns < 2**63
+
+
 def test_a_rate_set_while_it_is_closed_leaves_it_closed():
     closed = a_limit("1/min").slowed(NOW + MINUTE, None, "429", NOW).set_to(FAST, 7, NOW)
     assert closed.effective(NOW) == Closed(NOW + MINUTE)

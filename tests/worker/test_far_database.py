@@ -96,8 +96,14 @@ async def test_most_of_a_limit_can_be_used_however_long_answers_take(app: App, w
     assert sum(event.count for event in voided) <= 0.1 * RATE_PER_S * SECONDS
 
 
-def test_slots_are_not_taken_further_ahead_than_attempts_live():
-    with pytest.raises(ConfigurationError, match=r"slots_ahead \(5 s\) must be at most a third of attempt_lease"):
-        WorkerPolicy(slots_ahead=timedelta(seconds=5))
+async def test_slots_are_not_taken_further_ahead_than_attempts_live(app: App):
+    @app.action("send")
+    async def send() -> None: ...
+
+    policy = WorkerPolicy(slots_ahead=timedelta(seconds=5))
+    assert Worker(app, policy).intake.ahead == policy.attempt_lease / 3
+
+
+def test_slots_are_not_taken_so_far_ahead_that_they_would_be_given_out_again():
     with pytest.raises(ConfigurationError, match=r"slots_ahead \(60 s\) must be at most 10 s"):
         WorkerPolicy(slots_ahead=timedelta(minutes=1), attempt_lease=timedelta(minutes=10))

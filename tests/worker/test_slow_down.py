@@ -8,7 +8,7 @@ import pytest
 
 from matrixsched import App, Outcome, SlowDown, State
 from matrixsched.clock import ManualClock
-from matrixsched.events import StepFailed
+from matrixsched.events import SlowDownTold, StepFailed
 from matrixsched.rules.limits import Closed
 from matrixsched.rules.rates import parse_rate
 from matrixsched.worker import Worker
@@ -52,6 +52,16 @@ async def test_the_handler_is_closed_for_all_workers_until_then(app: App, clock:
     assert await Worker(app).run_due() == 2
     assert sorted(service.asked) == ["ann", "ann", "bob"]
     assert (await status(app, "bob")).state is State.DONE
+
+
+async def test_it_is_told_to_whoever_watches_unless_it_has_passed(app: App, clock: ManualClock):
+    told: list[SlowDownTold] = []
+    app.events.subscribe(SlowDownTold, told.append)
+    Service(app, SlowDown(MINUTE, rate="2/s"), SlowDown(clock.now() - MINUTE))
+    await app.schedule("send", "ann", id="ann")
+    await app.schedule("send", "bob", id="bob")
+    await Worker(app).run_due()
+    assert told == [SlowDownTold("handler:send", clock.now() + MINUTE, parse_rate("2/s"))]
 
 
 async def test_others_go_on_meanwhile(app: App):
