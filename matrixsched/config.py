@@ -97,6 +97,9 @@ class Settings(DatabaseSettings):
     lease_margin: Duration | None = Field(
         None, description="How long before the end of an attempt's lease it is no longer trusted."
     )
+    slots_ahead: Duration | None = Field(
+        None, description="How far ahead of their time slots of a limit are taken; as much of them is lost in a crash."
+    )
     shard_lease: Duration = Field(
         timedelta(seconds=10), description="How long a dead worker can keep others from a shard."
     )
@@ -137,6 +140,7 @@ class Settings(DatabaseSettings):
 
 UNSET: Final = {
     "lease_margin": "1s, or 15 % of attempt_lease if that is less",
+    "slots_ahead": "100ms, or 5 % of attempt_lease if that is less",
     "heartbeat": "30 % of shard_lease",
     "metrics_port": "off",
 }

@@ -99,8 +99,8 @@ class Limits:
         slowed = await store.run(change)
         if slowed is None:
             raise InvalidTime("until", "has passed already")
-        assert slowed.slow_until is not None
-        self._events().emit(SlowDownTold(slowed.name, slowed.slow_until, slowed.slow_rate))
+        if slowed.slow_until is not None:  # else it was over before it could be written
+            self._events().emit(SlowDownTold(slowed.name, slowed.slow_until, slowed.slow_rate))
         return slowed
 
     async def resume(self, name: str) -> bool:

@@ -62,7 +62,7 @@ def test_the_share_that_was_used_counts_only_the_time_in_question() -> None:
 
 def a_run(**changes: Any) -> Any:
     judging, records = importlib.import_module("sending.judging"), importlib.import_module("sending.records")
-    grant = Grant(template="promo", priority=0, inside=False, waiting=10, granted=10)
+    grant = Grant(template="promo", priority=0, inside=False, waiting=10, granted=10, last_served_at=None)
     window = records.Window(
         begins=NOON,
         ends=NOON + SECOND,

@@ -26,6 +26,7 @@ def window(forecast: Forecast) -> Facts:
         "templates": forecast.templates,
         "max_to_send": forecast.max_to_send,
         "planned": sum(outlook.planned for outlook in forecast.outlooks),
+        "since": forecast.since,
         "hours": forecast.hours,
     }
 

@@ -25,6 +25,8 @@ def policy_of(reading: Reading[Settings]) -> WorkerPolicy:
         numbers["heartbeat"] = reading.settings.shard_lease * 0.3
     if numbers["lease_margin"] is None:
         numbers["lease_margin"] = min(timedelta(seconds=1), reading.settings.attempt_lease * 0.15)
+    if numbers["slots_ahead"] is None:
+        numbers["slots_ahead"] = min(timedelta(milliseconds=100), reading.settings.attempt_lease * 0.05)
     faults = list(reading.faults)
     try:
         policy = WorkerPolicy(**numbers)

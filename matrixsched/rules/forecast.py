@@ -54,7 +54,7 @@ class Outlook:
     held: Mapping[Held, int]
     """How many do not, and why."""
     sent: tuple[int, ...]
-    """In each of the coming hours, from the beginning of the present window on."""
+    """In each of the coming hours, the first of which may have begun."""
     finishes_at: datetime | None
     """When none is left; None: not within the hours foreseen."""
     expires: int
@@ -66,6 +66,8 @@ class Outlook:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     at: datetime
+    since: datetime
+    """When the first of the hours began: with the present window, or whole hours later."""
     hours: int
     begins_at: datetime
     ends_at: datetime
@@ -88,8 +90,9 @@ def foresee(
 ) -> Forecast:
     """Play `hours` forward from what waits now. `limits` by name: the global one and those of templates."""
     begins, ends = window_at(now, settings.interval, None)
-    until = max(begins + hours * _HOUR, ends)
-    play = _Play(stock, {template.name: template for template in templates}, settings, limits, now, begins, hours)
+    since = begins + (now - begins) // _HOUR * _HOUR
+    until = max(since + hours * _HOUR, ends)
+    play = _Play(stock, {template.name: template for template in templates}, settings, limits, now, since, hours)
     # As if the present window were planned at this moment.
     play.reach(now)
     first = play.step(begins, ends)
@@ -100,6 +103,7 @@ def foresee(
     play.reach(until)
     return Forecast(
         at=now,
+        since=since,
         hours=hours,
         begins_at=begins,
         ends_at=ends,
@@ -206,10 +210,10 @@ class _Play:
         settings: QuotaSettings,
         limits: Mapping[str, Limit],
         now: datetime,
-        begins: datetime,
+        since: datetime,
         hours: int,
     ) -> None:
-        self._settings, self._limits, self._now, self._begins, self._hours = settings, limits, now, begins, hours
+        self._settings, self._limits, self._now, self._since, self._hours = settings, limits, now, since, hours
         self._senders: dict[str, _Sender] = {}
         self._daytimes: dict[tuple[tuple[SendWindow, ...], str], _Daytime] = {}
         self._lanes: dict[tuple[str, int], dict[str | None, _Lane]] = {}
@@ -325,7 +329,7 @@ class _Play:
 
     def _note_sent(self, sent: list[int], count: int, begins: datetime, ends: datetime) -> None:
         """Add what is sent evenly over a window to the hours in which it lies."""
-        since, until, noted = begins - self._begins, ends - self._begins, 0
+        since, until, noted = max(begins, self._since) - self._since, ends - self._since, 0
         hour = since // _HOUR
         while (hour + 1) * _HOUR < until and hour + 1 < self._hours:
             hour += 1

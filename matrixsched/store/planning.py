@@ -139,14 +139,16 @@ class WindowPlanning:
         if windows.is_planned:
             return Planned.BEFORE
         lanes = yield from self._due_lanes()
-        selection = yield from self._selection(lanes, windows)
-        plan = selection.plan()
-        if not plan.templates:
+        if not lanes:
             return Planned.BEFORE
         if windows.may_be_put_off and not windows.follows_another and (yield from self._is_unsettled()):
             if windows.put_off_for is None:
                 yield from self._put_off()
             return Planned.BUSY
+        selection = yield from self._selection(lanes, windows)
+        plan = selection.plan()
+        if not plan.templates:
+            return Planned.BEFORE
         begins_at, ends_at = windows.window()
         granted = {Kind(grant.template, grant.priority, grant.inside) for grant in plan.grants if grant.granted}
         served = {lane for kind in granted for lane in selection.messages[kind].lanes}

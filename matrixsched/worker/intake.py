@@ -29,9 +29,9 @@ LEAD_MAX = timedelta(seconds=1)
 LEADS_AHEAD = 3
 """So many times the lead, slots are taken ahead at least: that is about how long it takes until the next claim."""
 RELIST_EVERY = timedelta(seconds=1)
-"""How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed."""
-RELIST_RESTS = 20
-"""Where there are very many lanes, that is rested so many times as long as it took."""
+"""How often somebody looks for lanes before gates that are not listed, as those of a worker that was killed; …"""
+RELIST_SHARE = 0.05
+"""… where there are very many, less often: it takes no larger share of the time."""
 
 
 _MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
@@ -61,8 +61,9 @@ class Intake:
         self._events = events
         self._fruitless = 0
         self._by_importance = False
+        self._relist_s = 0.0
+        """How long it took to list all lanes."""
         self._gated_claim_s = 0.0
-        self._relist_every = RELIST_EVERY
         self._gates_hold = True
         """Whether rows may wait before gates; nothing is known before the first look."""
         self.looked_at: float | None = None
@@ -78,12 +79,12 @@ class Intake:
 
     async def relist(self) -> float:
         """See to it that every lane with rows before a gate is listed; the rest until the next time."""
+        every_s = max(RELIST_EVERY.total_seconds(), self._relist_s / RELIST_SHARE)
         if self._gates_hold:
-            begun_at = self._clock.monotonic()
-            if await self._store.run(self._do.relist_lanes(every=self._relist_every)):
-                took = timedelta(seconds=self._clock.monotonic() - begun_at)
-                self._relist_every = max(RELIST_EVERY, took * RELIST_RESTS)
-        return self._relist_every.total_seconds()
+            began = self._clock.monotonic()
+            if await self._store.run(self._do.relist_lanes(every=timedelta(seconds=every_s))):
+                self._relist_s = self._clock.monotonic() - began
+        return every_s
 
     async def _look(self) -> float:
         if self._runner.room <= 0:

@@ -75,6 +75,16 @@ def test_a_campaign_goes_out_at_the_speed_of_the_limit():
     )
 
 
+def test_of_a_window_that_lasts_a_day_the_hours_that_are_gone_are_not_foreseen():
+    # It began at midnight, six hours ago, and lasts for another eighteen: a thousand go in it, and in the next.
+    forecast = foreseen(
+        [a_lot(2_000)], under=limits(total="1000/day"), hours=36, rules=QuotaSettings(interval=24 * HOUR)
+    )
+    found = outlook(forecast)
+    assert (forecast.begins_at, forecast.since) == (WINDOW - 6 * HOUR, WINDOW)
+    assert (len(found.sent), sum(found.sent[:18]), sum(found.sent[18:]), found.left) == (36, 1_000, 750, 250)
+
+
 def test_what_does_not_fit_into_the_hours_foreseen_is_left():
     found = outlook(foreseen([a_lot(30_000)], under=limits(total="100/min")))
     assert (found.sent, found.finishes_at, found.left) == ((6_000,) * 4, None, 6_000)

@@ -63,6 +63,22 @@ async def test_keys_are_listed_on_request_page_by_page(app: App):
     assert await app.limits.count_keys() == 2
 
 
+class TickingClock(ManualClock):
+    """Time passes with every statement."""
+
+    def now(self) -> datetime:
+        self.time += timedelta(milliseconds=1)
+        return self.time
+
+
+async def test_a_slow_down_that_is_over_before_it_is_written_is_none(database_url: str):
+    app = App(database_url, clock=TickingClock())
+    await app.init(shards=1)
+    async with app:
+        told = await app.limits.slow_down("global", timedelta(microseconds=1))
+        assert not told.is_slowed(app.clock.now())
+
+
 async def test_it_can_be_told_to_slow_down_and_to_go_on(app: App, clock: ManualClock):
     await app.limits.set("handler:send", "50/s")
     told = await app.limits.slow_down("handler:send", clock.now() + MINUTE, reason="HTTP 429")

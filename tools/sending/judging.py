@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from support.pacing import LATE_S, starts_too_many
 
@@ -133,15 +134,10 @@ def _follows_the_formula(run: Run) -> Check:
 def plans(run: Run) -> Iterator[Plan]:
     """Each window, planned again from what waited when it was planned."""
     templates = dict(run.templates)
+    last_served: dict[tuple[str, int], datetime | None] = {}
     for window in run.records.windows:
-        waiting: dict[tuple[str, int], dict[bool, int]] = defaultdict(dict)
-        for spent in window.grants:
-            waiting[spent.grant.template, spent.grant.priority][spent.grant.inside] = spent.grant.waiting
         made = plan(
-            [
-                Group(template=templates[name], priority=priority, inside=of.get(True, 0), outside=of.get(False, 0))
-                for (name, priority), of in waiting.items()
-            ],
+            list(_groups(window, templates, last_served)),
             run.settings,
             max_to_send=most(run.speed, window.begins, window.ends),
             template_max={
@@ -150,7 +146,25 @@ def plans(run: Run) -> Iterator[Plan]:
             now=window.planned_at,
         )
         yield made
-        templates |= {name: replace(templates[name], last_served_at=window.planned_at) for name in made.served}
+        last_served = {(grant.template, grant.priority): grant.last_served_at for grant in made.grants}
+        templates |= {name: replace(templates[name], last_served_at=at) for name, at in made.last_served.items()}
+
+
+def _groups(
+    window: Window, templates: Mapping[str, Template], last_served: Mapping[tuple[str, int], datetime | None]
+) -> Iterator[Group]:
+    """What waited when the window was planned; `last_served` is what the window before knew."""
+    waiting: dict[tuple[str, int], dict[bool, int]] = defaultdict(dict)
+    for spent in window.grants:
+        waiting[spent.grant.template, spent.grant.priority][spent.grant.inside] = spent.grant.waiting
+    for (name, priority), of in waiting.items():
+        yield Group(
+            template=templates[name],
+            priority=priority,
+            inside=of.get(True, 0),
+            outside=of.get(False, 0),
+            last_served_at=last_served.get((name, priority), templates[name].last_served_at),
+        )
 
 
 def _within_total(run: Run) -> Check:

@@ -83,7 +83,14 @@ def count_live(place: Place) -> int:
 def read_records(place: Place) -> Records:
     grants: dict[datetime, list[Spent]] = defaultdict(list)
     for begins_at, template, priority, inside, waiting, granted, used in place.ask(GRANTS):
-        grant = Grant(template=template, priority=priority, inside=bool(inside), waiting=waiting, granted=granted)
+        grant = Grant(
+            template=template,
+            priority=priority,
+            inside=bool(inside),
+            waiting=waiting,
+            granted=granted,
+            last_served_at=None,
+        )
         grants[_moment(begins_at)].append(Spent(grant, used))
     windows = [
         Window(

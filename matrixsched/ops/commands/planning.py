@@ -46,5 +46,5 @@ def _show_chart(forecast: Forecast) -> None:
     is_unicode = screen.encoding.lower().startswith("utf")
     width = min(screen.width, CHART_WIDTH_MAX)
     screen.print(Text("SENT PER HOUR", style="bold"))
-    for line in chart(counts, forecast.begins_at, width=width, is_unicode=is_unicode):
+    for line in chart(counts, forecast.since, width=width, is_unicode=is_unicode):
         screen.print(line)

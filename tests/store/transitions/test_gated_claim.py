@@ -417,6 +417,26 @@ async def test_lanes_of_attempts_that_outlive_their_leases_do_not_hide_others(sc
     assert ids(await look_all(scene)) == ["late"]
 
 
+async def test_lanes_of_what_expired_do_not_hide_others(scene: Scene):
+    await set_limit(scene, "key:*", "1/h")
+    for number in range(2):
+        await scene.send(
+            [
+                scene.new(f"{number} {n}", expires_at=scene.now + SECOND, **gated(key=f"{n}"))
+                for n in range(GATED_LANES_MAX + 1)
+            ]
+        )
+        await look_all(scene, room=500)
+    scene.clock.advance(2 * SECOND)
+    await scene.sql("update matrixsched.held_lanes set ready_at = :at", at=scene.now - SECOND)
+    await send(scene, "late", **gated(key="late"))
+    hold, _ = await acquire(scene)
+    await scene.move(hold, move_limit=1000)
+    await scene.release(hold)
+    await relist(scene)
+    assert ids(await look_all(scene)) == ["late"]
+
+
 async def test_a_shard_that_a_killed_worker_holds_hides_no_other(scene: Scene):
     await set_limit(scene, "global", "1/day")
     await send(scene, "first", shard=1, at=scene.now - MINUTE)

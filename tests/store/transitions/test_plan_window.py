@@ -105,6 +105,36 @@ async def test_a_zone_that_this_machine_does_not_know_is_never_the_right_one(sce
     assert await grants(scene) == {("promo", 0, True): 1, ("promo", 0, False): 2}
 
 
+async def test_a_plan_waits_for_rows_on_the_way_to_their_gates_but_not_for_long(scene: Scene):
+    await put(scene, "promo")
+    await fill(scene, "promo", 3)
+    await scene.schedule("new", shard=1)
+    assert await plan(scene) is Planned.BUSY
+    scene.clock.advance(timedelta(milliseconds=999))
+    assert await plan(scene) is Planned.BUSY
+    scene.clock.advance(timedelta(milliseconds=1))
+    assert await plan(scene) is Planned.NOW
+    assert await grants(scene) == {("promo", 0, False): 3}
+
+
+async def test_a_plan_that_follows_another_waits_for_nothing(scene: Scene):
+    await put(scene, "promo")
+    await fill(scene, "promo", 3)
+    await plan(scene)
+    await scene.schedule("new", shard=1)
+    scene.clock.advance(MINUTE)
+    assert await plan(scene) is Planned.NOW
+
+
+async def test_a_plan_is_made_at_once_when_all_that_is_due_is_before_its_gates(scene: Scene):
+    await put(scene, "promo")
+    await fill(scene, "promo", 3)
+    await scene.put_in_processing("new", shard=1)
+    assert await plan(scene) is Planned.BUSY
+    await scene.sync()
+    assert await plan(scene) is Planned.NOW
+
+
 async def test_a_window_once_planned_is_never_planned_again(scene: Scene):
     await put(scene, "promo")
     await fill(scene, "promo", 3)

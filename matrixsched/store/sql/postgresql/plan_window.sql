@@ -34,6 +34,7 @@ select true as unsettled
 
 -- name: put_off
 update matrixsched.chores set done_at = {now} where name = 'plan';
+
 -- name: served
 select distinct g.template, g.priority, g.last_served_at
   from matrixsched.quota_grants g

@@ -1,6 +1,6 @@
 -- relist_lanes (postgresql). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
 -- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
--- say when to look at them, and attempts whose lease ended. A lane in which nothing is due is put off until something is,
+-- say when to look at them, and attempts whose lease ended. A lane in which nothing may go, because it is not due or has expired, is put off,
 -- lest it takes the place of others; none is put off for longer than :look_again. If the last time lies in the future, the
 -- clock was set back: every lane is looked at anew.
 -- Lanes are read by skipping through their index, one probe each.
@@ -10,20 +10,22 @@ with recursive turn as materialized (
      where c.name = 'lanes' and (c.done_at is null or c.done_at <= {now} - cast(:every as interval) or c.done_at > {now})
        for update skip locked
 ),
-lanes (lane, scheduled_at) as ( -- with the time at which its first row is due: most often it is
-    (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+heads (lane, scheduled_at) as ( -- of each lane when its first row is due: most often it is
+    (select p.lane, p.scheduled_at
+       from matrixsched.processing_queue p
       where p.lane >= 'limit|' and p.lane < 'quota}' and exists (select from turn)
       order by p.lane, p.scheduled_at limit 1)
     union all
     select n.lane, n.scheduled_at
-      from lanes c
-     cross join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+      from heads c
+     cross join lateral (select p.lane, p.scheduled_at
+                           from matrixsched.processing_queue p
                           where p.lane > c.lane and p.lane >= 'limit|' and p.lane < 'quota}'
                           order by p.lane, p.scheduled_at limit 1) n
 ),
 unlisted as materialized (
     select c.lane, c.scheduled_at, string_to_array(c.lane, '|') as parts
-      from lanes c
+      from heads c
      where not exists (select from matrixsched.held_lanes l where l.lane = c.lane)
 ),
 listed as (
@@ -35,11 +37,17 @@ listed as (
     on conflict do nothing
 ),
 mistaken as materialized (
-    select h.lane, least(greatest(c.scheduled_at, {now}), {now} + cast(:look_again as interval)) as ready_at
-      from lanes c
+    select h.lane, case when h.ready_at > {now} then {now}
+                        else least(greatest(c.scheduled_at, {now} + interval '1 second'),
+                                   {now} + cast(:look_again as interval)) end as ready_at
+      from heads c
       join matrixsched.held_lanes h on h.lane = c.lane
-     where h.ready_at <= {now} and c.scheduled_at > {now} or h.ready_at > {now} + cast(:look_again as interval)
-           or h.ready_at > {now} and exists (select from turn where was_set_back)
+     where h.ready_at > {now} + cast(:look_again as interval)
+         or h.ready_at > {now} and exists (select from turn where was_set_back)
+        or h.ready_at <= {now}
+           and not exists (select from matrixsched.processing_queue p
+                            where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
+                              and (p.expires_at is null or p.expires_at > {now}))
      order by h.lane
        for update of h skip locked
 ),
@@ -49,7 +57,7 @@ put_off as (
 empty as materialized (
     select h.lane
       from matrixsched.held_lanes h
-     where exists (select from turn) and h.lane not in (select lane from lanes)
+     where exists (select from turn) and h.lane not in (select lane from heads)
      order by h.lane
        for update skip locked
 ),

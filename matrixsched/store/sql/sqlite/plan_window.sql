@@ -23,6 +23,7 @@ select 1 as unsettled
 
 -- name: put_off
 update matrixsched_chores set done_at = {now} where name = 'plan';
+
 -- name: served
 select distinct g.template, g.priority, g.last_served_at
   from matrixsched_quota_grants g

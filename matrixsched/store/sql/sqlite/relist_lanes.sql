@@ -1,6 +1,6 @@
 -- relist_lanes (sqlite). Promise: every gated lane that has rows is listed, and no other. Done by one worker at a time, at
 -- most once in :every; the others write nothing. It finds what a crash left unlisted: rows whose mover died before it could
--- say when to look at them, and attempts whose lease ended. A lane in which nothing is due is put off until something is,
+-- say when to look at them, and attempts whose lease ended. A lane in which nothing may go, because it is not due or has expired, is put off,
 -- lest it takes the place of others; none is put off for longer than :look_again. If the last time lies in the future, the
 -- clock was set back: every lane is looked at anew.
 -- Lanes are read by skipping through their index, one probe each.
@@ -39,16 +39,18 @@ on conflict do nothing;
 
 -- name: put_off
 update matrixsched_held_lanes as h
-   set ready_at = min({now} + :look_again,
-                      max({now}, coalesce((select p.scheduled_at from matrixsched_processing_queue p
-                                            where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}'
-                                            order by p.scheduled_at limit 1), 0)))
+   set ready_at = iif(h.ready_at > {now}, {now},
+                      min({now} + :look_again,
+                          max({now} + 1000000,
+                              coalesce((select p.scheduled_at from matrixsched_processing_queue p
+                                         where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}'
+                                         order by p.scheduled_at limit 1), 0))))
  where h.ready_at > {now} + :look_again
-    or h.ready_at > {now}
-       and exists (select 1 from matrixsched_chores c where c.name = 'lanes' and c.done_at > {now})
+    or h.ready_at > {now} and exists (select 1 from matrixsched_chores c where c.name = 'lanes' and c.done_at > {now})
     or h.ready_at <= {now}
        and not exists (select 1 from matrixsched_processing_queue p
-                        where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now});
+                        where p.lane = h.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
+                          and (p.expires_at is null or p.expires_at > {now}));
 
 -- name: unlist
 delete from matrixsched_held_lanes
