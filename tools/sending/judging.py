@@ -186,13 +186,13 @@ def _used_within_grants(run: Run) -> Check:
 
 
 def _starts_within_grants(run: Run) -> Check:
-    windows = run.records.windows
-    over = {
-        name: outside
-        for name, starts in run.starts_by_template().items()
-        if (outside := starts_beyond(starts, windows, [window.granted_to(name) for window in windows]))
+    windows, by_template = run.records.windows, run.starts_by_template()
+    beyond = {
+        name: starts_beyond(starts, windows, [window.granted_to(name) for window in windows])
+        for name, starts in by_template.items()
     }
-    found = f"{sum(map(len, run.starts_by_template().values())):,} starts"
+    over = {name: count for name, count in beyond.items() if count}
+    found = f"{sum(map(len, by_template.values())):,} starts"
     if over:
         found += "; too many of " + ", ".join(f"{name} ({count})" for name, count in sorted(over.items()))
     return Check("no template starts more in a window than it was granted", not over, found)
