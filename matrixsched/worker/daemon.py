@@ -166,10 +166,12 @@ class Worker:
         )
 
     async def _forward_room(self) -> None:
-        """Outcomes that left our hands make room for new claims."""
+        """Outcomes that left our hands make room for new claims, or something due. If they do neither, a look for work
+        after each would be in vain: before a gate it would cost more than what passes it."""
         while True:
             await self.recorder.settled.wait_at_most(self.policy.rest_max.total_seconds(), self._clock)
-            self._news.set()
+            if self.recorder.opened_work() or self.intake.is_short_of_room:
+                self._news.set()
 
     async def _guard_slots(self) -> None:
         """Give up when too many handlers ignore their limits: only a new process gets their slots back."""

@@ -68,6 +68,8 @@ class Intake:
         """Whether rows may wait before gates; nothing is known before the first look."""
         self.looked_at: float | None = None
         """Monotonic: when this step last succeeded, which is what readiness goes by."""
+        self.is_short_of_room = False
+        """Whether there was too little room for something when it was last looked for work."""
         self.shards_held = 0
         """Locks in our hands now."""
 
@@ -87,7 +89,9 @@ class Intake:
         return every_s
 
     async def _look(self) -> float:
-        if self._runner.room <= 0:
+        room = self._runner.room
+        self.is_short_of_room = room <= 0 or self._runner.suspect_room <= 0
+        if room <= 0:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
         # In turn: otherwise what is important would wait for all shards, or what is not for all that is.

@@ -40,11 +40,18 @@ class Recorder:
         self.wakeup = Wakeup()
         self.settled = Wakeup()
         """Set when attempts have left our hands, so that others may be claimed."""
+        self._opened = False
 
     @property
     def is_idle(self) -> bool:
         """Nothing is left to record, and nothing is on its way."""
         return not (self._ended or self._busy or self._under_way)
+
+    def opened_work(self) -> bool:
+        """Whether what was recorded since this was last asked may have made something due: another run of the same
+        action, or a version that waited for the attempt to end."""
+        opened, self._opened = self._opened, False
+        return opened
 
     def put(self, ended: Ended) -> None:
         self._ended.append(ended)
@@ -152,6 +159,7 @@ class Recorder:
                 self._busy.append(ended)
             else:
                 self._leases.drop(ended.claim)
+                self._opened |= answer is not Answer.RECORDED or ended.verdict.state is State.LIVE
         self.held_up = len(self._busy)
         if not more_busy:
             self._busy_rounds = self._busy_rounds + 1 if self._busy else 0
