@@ -85,8 +85,7 @@ async def _drain(protocol: Protocol, tally: Tally) -> None:
     """Take shard after shard until there is no more work."""
     while True:
         sync_guid = uuid4()
-        holder = {"sync_guid": sync_guid, "holder": "floor", "lease": LEASE, "lanes": []}
-        (acquired,) = await protocol.ask("acquire_shard", holder)
+        (acquired,) = await protocol.ask("acquire_shard", ACQUIRING | {"sync_guid": sync_guid})
         if acquired["shard_id"] is None:
             return
         fence = {"shard_id": acquired["shard_id"], "sync_guid": sync_guid}
@@ -103,10 +102,22 @@ async def _drain(protocol: Protocol, tally: Tally) -> None:
         await protocol.ask("release_shard", fence)
 
 
+ACQUIRING: dict[str, object] = {
+    "holder": "floor",
+    "lease": LEASE,
+    "lanes": [],
+    "gated_handlers": [],
+    "ahead": timedelta(0),
+    "lanes_max": 0,
+    "by_importance": True,
+}
+
 TAKING: dict[str, object] = {
-    "lane": "",
+    "lanes": [""],
+    "takes": [DRAIN_BATCH],
+    "gated": False,
+    "suspect_room": 0,
     "handlers": ["count"],
-    "limit": DRAIN_BATCH,
     "move_limit": DRAIN_BATCH,
     "claim_limit": DRAIN_BATCH,
     "attempt_lease": LEASE,
