@@ -312,7 +312,7 @@ def test_a_share_that_is_used_up_outside_of_the_hours(database_url: str, explain
 
     play(database_url, work, ago=FAR + SECOND)
     found = explain()
-    assert found.kinds == ["quota", "outside", "turn"]
+    assert found.kinds == ["quota", "outside", "turn", "limit"]  # the day's slots went with the day's share
     assert "'promo' in the present window of the quota is used up (" in found.reasons[0]["explained"]
     assert "`matrixsched plan --database" in found.reasons[0]["next_move"]
     assert found.reasons[1]["until"] is not None
