@@ -277,7 +277,8 @@ def header(sql: str) -> str:
 
 
 def test_every_statement_is_there_for_both_dialects():
-    assert set(statements("postgresql")) - {"wake.sql"} == set(statements("sqlite"))
+    # SQLite's workers watch for changes, and with one writer what is read is as good as locked.
+    assert set(statements("postgresql")) - {"wake.sql", "lock_grants.sql"} == set(statements("sqlite"))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
