@@ -13,10 +13,11 @@ latest of them. Decided over one batch, inside the transaction that claims it:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from zlib import crc32
 
 from matrixsched.rules.action import Slot
 from matrixsched.rules.lanes import Lane
@@ -170,8 +171,20 @@ class Held:
     ready_at: datetime
 
 
+def drawn(names: Iterable[str], lanes: Mapping[str, Lane], lot: int) -> list[str]:
+    """Lanes in the order in which they are looked at: the most important first, equals as the lot falls.
+
+    With a lot of its own for every claim: where there is one slot at a time, any fixed order would be that of the only
+    lane that ever goes.
+    """
+    return sorted(names, key=lambda name: (lanes[name].priority, crc32(name.encode(), lot)))
+
+
 def admit(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates, room: int) -> Admission:
-    """How many of the rows that wait in each lane may go now. Takes slots and quota from `gates` as if all did."""
+    """How many of the rows that wait in each lane may go now. Takes slots and quota from `gates` as if all did.
+
+    Lanes of one priority take turns in the order of `waiting`.
+    """
     turns: list[str] = []
     left = dict(waiting)
     held: dict[str, Held] = {}
@@ -220,12 +233,13 @@ def hindrances(names: Iterable[str], lanes: Mapping[str, Lane], gates: Gates) ->
     return {name: held for name, held in found.items() if held is not None}
 
 
-def _by_importance(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates) -> Iterable[list[str]]:
-    """Lanes of one priority together; among them those first whose quota is used the least."""
-    priorities = sorted({lanes[name].priority for name in waiting})
-    for priority in priorities:
+def _by_importance(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates) -> Iterator[list[str]]:
+    """Lanes of one priority together; the turns of templates go to those whose quota is used the least."""
+    for priority in sorted({lanes[name].priority for name in waiting}):
         alike = [name for name in waiting if lanes[name].priority == priority]
-        yield sorted(alike, key=lambda name: _share_used(lanes[name], gates))
+        used = {name: _share_used(lanes[name], gates) for name in alike if lanes[name].template is not None}
+        least_used = iter(sorted(used, key=used.__getitem__))
+        yield [next(least_used) if name in used else name for name in alike]
 
 
 def _share_used(lane: Lane, gates: Gates) -> float:

@@ -26,6 +26,7 @@ from matrixsched.rules.gates import (
     QuotaNow,
     admit,
     assign,
+    drawn,
     hindrances,
 )
 from matrixsched.rules.lanes import ANY_KEY, Lane, escaped, key_limit, lane_of
@@ -33,6 +34,10 @@ from matrixsched.rules.limits import Limit
 from matrixsched.rules.templates import Template
 from matrixsched.store.transition import Conversation, Transition, transaction
 from matrixsched.store.values import GatedClaim
+
+
+LOT_MASK = 0xFFFF_FFFF
+"""So much of a sync guid, which is drawn by chance, is the lot that decides about turns."""
 
 
 class Gating(Protocol):
@@ -189,7 +194,7 @@ class GatedClaims:
         if not found:
             return GatedClaim()
         lanes = {name: lane_of(name) for name in found}
-        waiting = _as_many_as_matter(found, lanes, room)
+        waiting = _as_many_as_matter(found, drawn(found, lanes, sync_guid.int & LOT_MASK), room)
         chosen = [lanes[name] for name in waiting]
         stored = yield from self._lock_limits(_limits(chosen))
         # No grant is held that others could use meanwhile: two claims would keep each other from going.
@@ -215,10 +220,10 @@ class GatedClaims:
         )
 
 
-def _as_many_as_matter(found: Mapping[str, int], lanes: Mapping[str, Lane], room: int) -> dict[str, int]:
-    """The most important lanes, for twice the room there is: each more would lock gates that others could pass."""
+def _as_many_as_matter(found: Mapping[str, int], order: Iterable[str], room: int) -> dict[str, int]:
+    """The first lanes, for twice the room there is: each more would lock gates that others could pass."""
     chosen: dict[str, int] = {}
-    for name in sorted(found, key=lambda name: lanes[name].priority):
+    for name in order:
         chosen[name] = found[name]
         if sum(chosen.values()) >= 2 * room:
             break
