@@ -35,7 +35,6 @@ from matrixsched.rules.templates import Template
 from matrixsched.store.transition import Conversation, Transition, transaction
 from matrixsched.store.values import GatedClaim
 
-
 LOT_MASK = 0xFFFF_FFFF
 """So much of a sync guid, which is drawn by chance, is the lot that decides about turns."""
 

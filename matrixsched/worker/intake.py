@@ -14,7 +14,7 @@ from matrixsched.events import Events, ShardSynced, WindowPlanned
 from matrixsched.handlers import Handlers
 from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
-from matrixsched.rules.gates import Gate
+from matrixsched.rules.gates import SPREAD_NS, Gate
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned
@@ -90,7 +90,7 @@ class Intake:
 
     async def _look(self) -> float:
         room = self._runner.room
-        self.is_short_of_room = room <= 0 or self._runner.suspect_room <= 0
+        self.is_short_of_room = room <= 0 or self.gated_room <= 0 or self._runner.suspect_room <= 0
         if room <= 0:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
@@ -105,7 +105,7 @@ class Intake:
                     holder=self._name,
                     lease=self._policy.shard_lease,
                     lanes=self._special_lanes(),
-                    gated_handlers=self._handlers.names,
+                    gated_handlers=self._handlers.names if self.gated_room > 0 else (),
                     ahead=self.lead + self.ahead / 2,
                     by_importance=self._by_importance,
                 )
@@ -143,6 +143,12 @@ class Intake:
         """How far ahead slots are taken: where the database is far away, as far as its answers need to keep up."""
         wanted = max(self._policy.slots_ahead, self.lead * LEADS_AHEAD)
         return min(wanted, self._policy.attempt_lease / 3 - self.lead)  # what is claimed must start within that time
+
+    @property
+    def gated_room(self) -> int:
+        """How many attempts may be claimed before gates: their slots begin soon, and may be used a little late."""
+        within = self.lead + self.ahead + timedelta(microseconds=SPREAD_NS / 1000)
+        return min(self._runner.gated_room(within.total_seconds()), self._policy.batch_max)
 
     def learn_lead(self, took_s: float) -> None:
         """Up at once, down slowly: what took long may do so again."""
@@ -240,7 +246,7 @@ class _Sync:
 
     async def _claim_gated(self) -> GatedClaim | None:
         """None when there is no room."""
-        room = min(self._runner.room, self._policy.batch_max)
+        room = self._intake.gated_room
         if room <= 0:
             return None
         asked_at = self._clock.monotonic()

@@ -100,6 +100,9 @@ select {now} as now, t.shard_id,
                   where p.lane >= 'limit|' and p.lane < 'quota}'
                   order by p.lane limit 1), false) as holds,
        case when t.shard_id is null then least(
+           -- What is ready is with somebody else at this moment: took it just now, or holds the shard.
+           (select {now} + case when exists (select from heads) then interval '10 ms' else interval '50 ms' end
+              from ready limit 1),
            (select min(n.scheduled_at)
               from matrixsched.shard_locks l
              cross join lateral (select p.scheduled_at from matrixsched.processing_queue p

@@ -88,7 +88,9 @@ select (select min((select p.scheduled_at from matrixsched_processing_queue p
                      where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
                      order by p.scheduled_at limit 1))
           from matrixsched_shard_locks l) as ungated_at,
-       (select max(min(h.ready_at), coalesce((select opens_at from gate), 0)) from matrixsched_held_lanes h
-         where h.handler in (select value from json_each(:gated_handlers))
-           and (h.ready_at > {now} or exists (select 1 from gate))) as gated_at,
+       -- What is ready is with somebody else at this moment: they hold the shard.
+       (select max(min(case when h.ready_at > {now} then h.ready_at else {now} + 50000 end),
+                   coalesce((select opens_at from gate), 0))
+          from matrixsched_held_lanes h
+         where h.handler in (select value from json_each(:gated_handlers))) as gated_at,
        exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds;
