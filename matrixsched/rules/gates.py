@@ -32,9 +32,9 @@ AHEAD_MAX_NS = 60_000_000_000
 """No slot is taken further ahead than that, and a period. What lies later is from a clock that was set back since."""
 QUOTA_GRACE_NS = 1_000_000_000
 """How long after its claim a row that is under a quota alone may start."""
-LOOK_AGAIN = timedelta(days=1)
+LOOK_AGAIN = timedelta(minutes=1)
 """When a lane is looked at again that somebody else has to open; they also say so. None is left alone for longer, so
-that a clock that was set back is a passing trouble."""
+that a gate that opens while it is looked at, or a clock that was set back, is a passing trouble."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -150,6 +150,7 @@ class Gates:
     """How far ahead of their time slots are taken."""
     lead: timedelta = timedelta(0)
     """How long it takes until the worker hears of its claim, as far as it knows: no slot begins sooner."""
+    look_again: timedelta = LOOK_AGAIN
     limits: Mapping[str, Bucket]
     quotas: Mapping[str, QuotaNow]
 
@@ -272,9 +273,9 @@ def _quota_hindrance(lane: Lane, gates: Gates) -> Held | None:
     assert lane.template is not None
     quota = gates.quotas[lane.template]
     if not quota.exists:
-        return Held(Gate.NO_TEMPLATE, gates.now + LOOK_AGAIN)
+        return Held(Gate.NO_TEMPLATE, gates.now + gates.look_again)
     if quota.is_paused:
-        return Held(Gate.PAUSED, quota.paused_until or gates.now + LOOK_AGAIN)
+        return Held(Gate.PAUSED, quota.paused_until or gates.now + gates.look_again)
     if quota.window is None:
         return Held(Gate.UNPLANNED, gates.now)
     allowance = quota.allowance(lane)

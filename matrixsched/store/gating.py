@@ -54,15 +54,17 @@ class Gating(Protocol):
         attempt_lease: timedelta,
         ahead: timedelta,
         lead: timedelta = timedelta(0),
+        look_again: timedelta = LOOK_AGAIN,
     ) -> Transition[GatedClaim]:
         """Claim what may pass the gates of these lanes now, `room` rows at the most, each with its slot.
 
         `listed` are lanes that held_lanes named; `filled` those that rows were just put into. Slots are taken up to
-        `ahead` of their time, and none that begins sooner than `lead` from now.
+        `ahead` of their time, and none that begins sooner than `lead` from now. No lane is put off for longer than
+        `look_again`.
         """
         ...
 
-    def relist_lanes(self, *, every: timedelta) -> Transition[bool]:
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Transition[bool]:
         """List every lane that has rows, and no other, if it was not done within `every`; whether it was done."""
         ...
 
@@ -97,7 +99,9 @@ class StoredGates:
         busy = {limit.name for limit, is_busy in self.limits if is_busy}
         return [lane for lane in lanes if busy.isdisjoint(lane.limits)]
 
-    def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
+    def open(
+        self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta, look_again: timedelta = LOOK_AGAIN
+    ) -> Gates:
         """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
         lanes = list(lanes)
         buckets = {limit.name: Bucket(limit, self.now, busy, lead) for limit, busy in self.limits}
@@ -108,7 +112,7 @@ class StoredGates:
                 buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy, lead)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
         quotas |= {quota.template.name: quota_now(quota, self.now) for quota in self.quotas}
-        return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
+        return Gates(now=self.now, ahead=ahead, lead=lead, look_again=look_again, limits=buckets, quotas=quotas)
 
 
 def quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
@@ -187,6 +191,7 @@ class GatedClaims:
         attempt_lease: timedelta,
         ahead: timedelta,
         lead: timedelta = timedelta(0),
+        look_again: timedelta = LOOK_AGAIN,
     ) -> Conversation[GatedClaim]:
         names = list(dict.fromkeys([*filled, *listed]))
         found = yield from self._count_held(shard, names, room)
@@ -199,16 +204,16 @@ class GatedClaims:
         # No grant is held that others could use meanwhile: two claims would keep each other from going.
         if templates := _templates(stored.without_busy_limits(chosen)):
             stored = replace(stored, quotas=(yield from self._lock_grants(templates)))
-        admission = admit(waiting, lanes, stored.open(chosen, ahead, lead), room)
+        admission = admit(waiting, lanes, stored.open(chosen, ahead, lead, look_again), room)
         claimed: list[tuple[str, Attempt]] = []
         if admission.counts:
             claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
-        gates = stored.open(chosen, ahead, lead)
+        gates = stored.open(chosen, ahead, lead, look_again)
         claimed = _in_turn(claimed, admission)
         slots = assign([name for name, _ in claimed], lanes, gates)
         # Of rows that were dead, or somebody else's, slots and quota are left: for those that were to be held back.
         held = hindrances(admission.held, lanes, gates)
-        yield from self._spend(_spent(gates, claimed, admission, held, found, lanes, filled))
+        yield from self._spend(_spent(gates, claimed, admission, held, found, lanes, filled, room))
         return GatedClaim(
             now=stored.now,
             attempts=[
@@ -259,12 +264,14 @@ def _spent(
     found: Mapping[str, int],
     lanes: Mapping[str, Lane],
     filled: Collection[str],
+    room: int,
 ) -> Spent:
     served = {name for name, _ in claimed}
     used = [bucket for name in served for bucket in gates.buckets(lanes[name])]
     allowances = {id(left): left for name in served if (left := gates.allowance(lanes[name])) is not None}
     windows = [quota.window for quota in gates.quotas.values() if quota.window is not None]
-    emptied = [name for name in served if admission.counts[name] >= found[name] and name not in admission.held]
+    # No more than there is room for were counted: as many as that may be all, or some of very many.
+    emptied = [name for name in served if admission.counts[name] >= found[name] < room and name not in admission.held]
     # Served: behind the others. Just filled: listed. What was not looked at stays where it is, before them.
     ready = {name: gates.now for name in found if name in served or name in filled or name in admission.held}
     for name, held_back in held.items():
@@ -272,7 +279,7 @@ def _spent(
             ready[name] = held_back.ready_at
         elif name not in served and name not in filled:
             del ready[name]  # it stays as it is: another worker opens it at this moment
-    latest = gates.now + LOOK_AGAIN
+    latest = gates.now + gates.look_again
     return Spent(
         next_slots={bucket.limit.name: bucket.next_slot_ns for bucket in used if bucket.is_limiting},
         allowances=list(allowances.values()),

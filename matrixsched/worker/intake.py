@@ -84,7 +84,8 @@ class Intake:
         every_s = max(RELIST_EVERY.total_seconds(), self._relist_s / RELIST_SHARE)
         if self._gates_hold:
             began = self._clock.monotonic()
-            if await self._store.run(self._do.relist_lanes(every=timedelta(seconds=every_s))):
+            relisting = self._do.relist_lanes(every=timedelta(seconds=every_s), look_again=self._policy.look_again)
+            if await self._store.run(relisting):
                 self._relist_s = self._clock.monotonic() - began
         return every_s
 
@@ -264,6 +265,7 @@ class _Sync:
                         attempt_lease=self._policy.attempt_lease,
                         ahead=self._intake.ahead,
                         lead=self._intake.lead,
+                        look_again=self._policy.look_again,
                     )
                 )
             except OutcomeUnknown:

@@ -68,8 +68,8 @@ class PostgresGating(PostgresAsking, GatedClaims):
         )
 
     @transition
-    def relist_lanes(self, *, every: timedelta) -> Conversation[bool]:
-        (row,) = yield self._ask("relist_lanes", every=every, look_again=LOOK_AGAIN)
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[bool]:
+        (row,) = yield self._ask("relist_lanes", every=every, look_again=look_again)
         return bool(row["turns"])
 
 

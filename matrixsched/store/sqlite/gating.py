@@ -133,13 +133,13 @@ class SqliteGating(SqliteAsking, GatedClaims):
             yield self._each("spend.unlist", ("lane", "now"), [(lane, now) for lane in spent.emptied])
 
     @transition
-    def relist_lanes(self, *, every: timedelta) -> Conversation[bool]:
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[bool]:
         now = self._now()
         turn = yield self._ask("relist_lanes.turn", every=span(every), now=now)
         if not turn:
             return False
         yield self._ask("relist_lanes.list", now=now)
-        yield self._ask("relist_lanes.put_off", look_again=span(LOOK_AGAIN), now=now)
+        yield self._ask("relist_lanes.put_off", look_again=span(look_again), now=now)
         yield self._ask("relist_lanes.unlist")
         yield self._ask("relist_lanes.forget", now=now)
         yield self._ask("relist_lanes.done", now=now)

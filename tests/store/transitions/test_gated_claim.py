@@ -553,7 +553,7 @@ async def test_idle_workers_do_not_ask_again_for_what_is_held(scene: Scene):
     assert seen.acquired.holds
 
 
-async def test_a_lane_is_looked_at_every_day_at_least(scene: Scene):
+async def test_a_lane_is_looked_at_every_minute_at_least(scene: Scene):
     await set_limit(scene, "key:mx", "1/7d")
     await send(scene, "a", **gated(key="mx"))
     await look_all(scene)
@@ -561,6 +561,26 @@ async def test_a_lane_is_looked_at_every_day_at_least(scene: Scene):
     await scene.sql("update matrixsched.held_lanes set ready_at = :at", at=scene.now + 2 * LOOK_AGAIN)
     await relist(scene)
     assert await listed(scene) == {KEYED: NOW}
+
+
+async def test_a_lane_of_which_more_wait_than_there_is_room_for_stays_listed(scene: Scene):
+    await set_limit(scene, "key:mx", "1000/s", pool=1000)
+    scene.clock.advance(MINUTE)
+    await send(scene, *"abc", **gated(key="mx"))
+    assert len(ids((await look(scene, room=1)).attempts)) == 1
+    assert list(await listed(scene)) == [KEYED]
+
+
+async def test_a_bucket_is_not_forgotten_before_it_is_full_again(scene: Scene):
+    await set_limit(scene, "key:*", "10/d", pool=10)
+    await send(scene, *"0123456789", **gated(key="mx"))
+    attempts = await look_all(scene)
+    await scene.record(*map(done, attempts))
+    assert len(attempts) == 10
+    for passed, buckets in ((24 * HOUR, {"key:*", "key:mx"}), (5 * HOUR, {"key:*"})):
+        scene.clock.advance(passed)
+        await relist(scene)
+        assert {row["name"] for row in await scene.table("limits")} == buckets
 
 
 async def test_buckets_of_keys_that_nobody_uses_are_forgotten(scene: Scene):
