@@ -136,9 +136,13 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templat
         lane: str,
         handlers: Sequence[str],
         limit: int,
+        claim_limit: int | None = None,
         attempt_lease: timedelta,
     ) -> Transition[Claimed]:
-        """Reschedule due rows to the end of a lease and hand them out; settle those that cannot run here."""
+        """Reschedule due rows to the end of a lease and hand them out; settle those that cannot run here.
+
+        `limit` rows are looked at, and at most `claim_limit` of them are handed out.
+        """
         ...
 
     def move(

@@ -66,6 +66,9 @@ class Intake:
         self._gated_claim_s = 0.0
         self._gates_hold = True
         """Whether rows may wait before gates; nothing is known before the first look."""
+        self.campaign_begins = False
+        """Whether rows on the way to their gates lie among those that are due. They need no room, and there may be very
+        many: no more being looked at than there is room for, they would hide those behind them for long."""
         self.looked_at: float | None = None
         """Monotonic: when this step last succeeded, which is what readiness goes by."""
         self.is_short_of_room = False
@@ -214,9 +217,10 @@ class _Sync:
         """Claim from each lane, move, pass gates; whether there may be more. Overdue rows go first, or they starve."""
         more = False
         for lane in self._lanes:
-            limit = self._limit(lane)
-            if limit > 0:
-                seen = await self._claim(lane, limit)
+            room = self._limit(lane)
+            if room > 0:
+                limit = self._policy.batch_max if self._intake.campaign_begins and lane == UNGATED else room
+                seen = await self._claim(lane, limit, room)
                 self.settled += seen
                 more |= seen >= limit
         if self._incoming:
@@ -285,7 +289,7 @@ class _Sync:
         limit = min(self._runner.room, self._policy.batch_max)
         return min(limit, self._runner.suspect_room) if lane.startswith(suspect_lane("")) else limit
 
-    async def _claim(self, lane: str, limit: int) -> int:
+    async def _claim(self, lane: str, limit: int, room: int) -> int:
         return await self._taken(
             self._do.claim(
                 self._shard,
@@ -293,6 +297,7 @@ class _Sync:
                 lane=lane,
                 handlers=self._handlers,
                 limit=limit,
+                claim_limit=room,
                 attempt_lease=self._policy.attempt_lease,
             )
         )
@@ -321,6 +326,7 @@ class _Sync:
                 raise
         self._hand_over(claimed.attempts, asked_at)
         self._filled |= dict.fromkeys(claimed.gated_lanes)
+        self._intake.campaign_begins = bool(claimed.gated_lanes)
         return claimed.seen
 
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:

@@ -42,6 +42,7 @@ class PostgresGating(PostgresAsking, GatedClaims):
             sync_guid=sync_guid,
             lanes=list(counts),
             takes=list(counts.values()),
+            claim_limit=sum(counts.values()),
             gated=True,
             handlers=None,
             attempt_lease=attempt_lease,

@@ -239,6 +239,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
         lane: str,
         handlers: Sequence[str],
         limit: int,
+        claim_limit: int | None = None,
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
         rows = yield self._ask(
@@ -247,6 +248,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
             sync_guid=sync_guid,
             lanes=[lane],
             takes=[limit],
+            claim_limit=limit if claim_limit is None else claim_limit,
             gated=False,
             handlers=handlers,
             attempt_lease=attempt_lease,

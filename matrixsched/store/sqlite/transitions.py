@@ -273,12 +273,16 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
         lane: str,
         handlers: Sequence[str],
         limit: int,
+        claim_limit: int | None = None,
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
         work = yield self._ask("claim.probe", shard_id=shard, sync_guid=str(sync_guid), lane=lane, now=self._now())
         if not work:
             return Claimed(0, [])
-        return (yield from self._claim(shard, sync_guid, lane, limit, handlers=handlers, attempt_lease=attempt_lease))
+        room = limit if claim_limit is None else claim_limit
+        return (
+            yield from self._claim(shard, sync_guid, lane, limit, room, handlers=handlers, attempt_lease=attempt_lease)
+        )
 
     @transition
     def move(
