@@ -198,7 +198,8 @@ class GatedClaims:
         if not found:
             return GatedClaim()
         lanes = {name: lane_of(name) for name in found}
-        waiting = _as_many_as_matter(found, drawn(found, lanes, sync_guid.int & LOT_MASK), room)
+        urgent = _as_important_as(listed, lanes)
+        waiting = _as_many_as_matter(found, drawn(urgent, lanes, sync_guid.int & LOT_MASK), room)
         chosen = [lanes[name] for name in waiting]
         stored = yield from self._lock_limits(_limits(chosen))
         # No grant is held that others could use meanwhile: two claims would keep each other from going.
@@ -222,6 +223,12 @@ class GatedClaims:
             ],
             held=held,
         )
+
+
+def _as_important_as(listed: Sequence[str], lanes: Mapping[str, Lane]) -> list[str]:
+    """Those of the lanes that are as important as what is listed: rows that were just moved do not overtake it."""
+    least = max((lane_of(name).priority for name in listed), default=None)
+    return [name for name, lane in lanes.items() if least is None or lane.priority <= least]
 
 
 def _as_many_as_matter(found: Mapping[str, int], order: Iterable[str], room: int) -> dict[str, int]:

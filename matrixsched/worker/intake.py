@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import cycle
 from uuid import UUID
 
 import anyio
@@ -12,12 +13,12 @@ from matrixsched.clock import Chance, Clock
 from matrixsched.errors import DatabaseError, OutcomeUnknown
 from matrixsched.events import Events, ShardSynced, WindowPlanned
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
+from matrixsched.rules.action import COMING, UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.gates import SPREAD_NS, Gate
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned
+from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned, Turn
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.runner import Runner
 
@@ -33,6 +34,10 @@ RELIST_EVERY = timedelta(seconds=1)
 RELIST_SHARE = 0.05
 """… where there are very many, less often: it takes no larger share of the time."""
 
+
+TURNS = (Turn.UNGATED, Turn.IMPORTANT, Turn.UNGATED, Turn.OLDEST)
+"""Whose turn it is, one look after another: otherwise what waits for no gate would wait for all shards in which a
+campaign begins, what is important for all that is not, or the other way round."""
 
 _MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
 
@@ -60,7 +65,7 @@ class Intake:
         self._chance = chance
         self._events = events
         self._fruitless = 0
-        self._by_importance = False
+        self._turns = cycle(TURNS)
         self._relist_s = 0.0
         """How long it took to list all lanes."""
         self._gated_claim_s = 0.0
@@ -98,8 +103,7 @@ class Intake:
         if room <= 0:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
-        # In turn: otherwise what is important would wait for all shards, or what is not for all that is.
-        self._by_importance = not self._by_importance
+        turn = next(self._turns)
         asked_at = self._clock.monotonic()
         # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.
         with anyio.CancelScope(shield=True):
@@ -111,7 +115,7 @@ class Intake:
                     lanes=self._special_lanes(),
                     gated_handlers=self._handlers.names if self.gated_room > 0 else (),
                     ahead=self.lead + self.ahead / 2,
-                    by_importance=self._by_importance,
+                    turn=turn,
                 )
             )
         self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
@@ -129,10 +133,10 @@ class Intake:
             self._fruitless = 0
             return 0.0
         if sync.contended:
-            # By age there may be other work, and perhaps just what this waits for: rows on the way to their gates. If
-            # not, rest as long as others are likely to take: to look sooner would only slow them down.
+            # Elsewhere there may be other work, and perhaps just what this waits for: rows on the way to their gates.
+            # If not, rest as long as others are likely to take: to look sooner would only slow them down.
             rest_s = max(CONTENDED_REST_S, 2 * self._gated_claim_s) * self._chance.random()
-            return 0.0 if self._by_importance else rest_s
+            return 0.0 if turn is Turn.IMPORTANT else rest_s
         # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
         self._fruitless += 1
         return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
@@ -217,6 +221,9 @@ class _Sync:
         """Claim from each lane, move, pass gates; whether there may be more. Overdue rows go first, or they starve."""
         more = False
         for lane in self._lanes:
+            if lane == COMING:  # one batch while the shard is held: others have rows that need not wait
+                self.settled += await self._claim(lane, self._policy.batch_max, 0)
+                continue
             room = self._limit(lane)
             if room > 0:
                 limit = self._policy.batch_max if self._intake.campaign_begins and lane == UNGATED else room

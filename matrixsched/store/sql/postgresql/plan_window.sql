@@ -30,7 +30,7 @@ select true as unsettled
                        order by i.created_at limit cast(:rows_max as integer))
                      union all
                      (select p.action_id, p.action_guid from matrixsched.processing_queue p
-                       where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                       where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
                        order by p.scheduled_at limit cast(:rows_max as integer))) r
  cross join lateral (select from matrixsched.scheduled_actions a
                       where a.shard_id = l.shard_id and a.action_id = r.action_id and a.action_guid = r.action_guid

@@ -23,7 +23,7 @@ select 1 as unsettled
                                        order by i.created_at limit :rows_max)
                        union all
                        select * from (select p.action_id, p.action_guid from matrixsched_processing_queue p
-                                       where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                                       where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
                                        order by p.scheduled_at limit :rows_max)) r
                  join matrixsched_scheduled_actions a
                    on a.shard_id = l.shard_id and a.action_id = r.action_id and a.action_guid = r.action_guid
