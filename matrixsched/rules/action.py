@@ -17,6 +17,8 @@ from matrixsched.rules.schedule import Repeat
 
 UNGATED = ""
 """The lane that all actions without a template or limit share."""
+COMING = "coming"
+"""Where those that have one wait until they are due: millions may be at one instant, and must not hide the others."""
 
 
 def parked_lane(handler: str) -> str:

@@ -13,10 +13,11 @@ latest of them. Decided over one batch, inside the transaction that claims it:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from zlib import crc32
 
 from matrixsched.rules.action import Slot
 from matrixsched.rules.lanes import Lane
@@ -31,9 +32,9 @@ AHEAD_MAX_NS = 60_000_000_000
 """No slot is taken further ahead than that, and a period. What lies later is from a clock that was set back since."""
 QUOTA_GRACE_NS = 1_000_000_000
 """How long after its claim a row that is under a quota alone may start."""
-LOOK_AGAIN = timedelta(days=1)
+LOOK_AGAIN = timedelta(minutes=1)
 """When a lane is looked at again that somebody else has to open; they also say so. None is left alone for longer, so
-that a clock that was set back is a passing trouble."""
+that a gate that opens while it is looked at, or a clock that was set back, is a passing trouble."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -149,6 +150,7 @@ class Gates:
     """How far ahead of their time slots are taken."""
     lead: timedelta = timedelta(0)
     """How long it takes until the worker hears of its claim, as far as it knows: no slot begins sooner."""
+    look_again: timedelta = LOOK_AGAIN
     limits: Mapping[str, Bucket]
     quotas: Mapping[str, QuotaNow]
 
@@ -170,8 +172,20 @@ class Held:
     ready_at: datetime
 
 
+def drawn(names: Iterable[str], lanes: Mapping[str, Lane], lot: int) -> list[str]:
+    """Lanes in the order in which they are looked at: the most important first, equals as the lot falls.
+
+    With a lot of its own for every claim: where there is one slot at a time, any fixed order would be that of the only
+    lane that ever goes.
+    """
+    return sorted(names, key=lambda name: (lanes[name].priority, crc32(name.encode(), lot)))
+
+
 def admit(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates, room: int) -> Admission:
-    """How many of the rows that wait in each lane may go now. Takes slots and quota from `gates` as if all did."""
+    """How many of the rows that wait in each lane may go now. Takes slots and quota from `gates` as if all did.
+
+    Lanes of one priority take turns in the order of `waiting`.
+    """
     turns: list[str] = []
     left = dict(waiting)
     held: dict[str, Held] = {}
@@ -220,12 +234,13 @@ def hindrances(names: Iterable[str], lanes: Mapping[str, Lane], gates: Gates) ->
     return {name: held for name, held in found.items() if held is not None}
 
 
-def _by_importance(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates) -> Iterable[list[str]]:
-    """Lanes of one priority together; among them those first whose quota is used the least."""
-    priorities = sorted({lanes[name].priority for name in waiting})
-    for priority in priorities:
+def _by_importance(waiting: Mapping[str, int], lanes: Mapping[str, Lane], gates: Gates) -> Iterator[list[str]]:
+    """Lanes of one priority together; the turns of templates go to those whose quota is used the least."""
+    for priority in sorted({lanes[name].priority for name in waiting}):
         alike = [name for name in waiting if lanes[name].priority == priority]
-        yield sorted(alike, key=lambda name: _share_used(lanes[name], gates))
+        used = {name: _share_used(lanes[name], gates) for name in alike if lanes[name].template is not None}
+        least_used = iter(sorted(used, key=used.__getitem__))
+        yield [next(least_used) if name in used else name for name in alike]
 
 
 def _share_used(lane: Lane, gates: Gates) -> float:
@@ -258,9 +273,9 @@ def _quota_hindrance(lane: Lane, gates: Gates) -> Held | None:
     assert lane.template is not None
     quota = gates.quotas[lane.template]
     if not quota.exists:
-        return Held(Gate.NO_TEMPLATE, gates.now + LOOK_AGAIN)
+        return Held(Gate.NO_TEMPLATE, gates.now + gates.look_again)
     if quota.is_paused:
-        return Held(Gate.PAUSED, quota.paused_until or gates.now + LOOK_AGAIN)
+        return Held(Gate.PAUSED, quota.paused_until or gates.now + gates.look_again)
     if quota.window is None:
         return Held(Gate.UNPLANNED, gates.now)
     allowance = quota.allowance(lane)

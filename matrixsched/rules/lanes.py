@@ -1,6 +1,7 @@
 """Lanes: what waits together. The name of a lane says by itself which gates its rows must pass.
 
-(empty)                                        no gate; and everything that is not due yet
+(empty)                                        no gate; or none but limits of everything or its handler, and not due yet
+coming                                         one of those below, once it is due
 limit|<priority>|<key>|<handler>               limits alone
 quota|<template>|<zone>|<priority>|<key>|<handler>   a template's quota, and limits
 handler:<name>, handler!<name>                 parked, suspects (rules/action.py)

@@ -258,10 +258,16 @@ def plan(
     if settings.spare is Spare.SHARE:
         _share_out(served, shares, room)
     paused = [group for group in waiting if group.template.name not in selection]
+    # After everybody's last turn, also where that lies in the future because the clock was set back.
+    turns_from = max([now, *(group.last_served_at for group in waiting if group.last_served_at)])
     return Plan(
         # One a little after another: whoever came last in this window comes last in the next. If all had the same time,
         # their names would decide, and some would have their turn in every window.
-        grants=tuple(grant for number, one in enumerate(served) for grant in one.grants(now + number * _MICROSECOND)),
+        grants=tuple(
+            grant
+            for number, one in enumerate(served, start=1)
+            for grant in one.grants(turns_from + number * _MICROSECOND)
+        ),
         held=(
             *(_held_back(one.group, one.left, one.held) for one in served if one.left),
             *(_held_back(group, group.waiting, Held.PAUSED) for group in paused),

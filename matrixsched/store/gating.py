@@ -26,6 +26,7 @@ from matrixsched.rules.gates import (
     QuotaNow,
     admit,
     assign,
+    drawn,
     hindrances,
 )
 from matrixsched.rules.lanes import ANY_KEY, Lane, escaped, key_limit, lane_of
@@ -33,6 +34,9 @@ from matrixsched.rules.limits import Limit
 from matrixsched.rules.templates import Template
 from matrixsched.store.transition import Conversation, Transition, transaction
 from matrixsched.store.values import GatedClaim
+
+LOT_MASK = 0xFFFF_FFFF
+"""So much of a sync guid, which is drawn by chance, is the lot that decides about turns."""
 
 
 class Gating(Protocol):
@@ -50,15 +54,17 @@ class Gating(Protocol):
         attempt_lease: timedelta,
         ahead: timedelta,
         lead: timedelta = timedelta(0),
+        look_again: timedelta = LOOK_AGAIN,
     ) -> Transition[GatedClaim]:
         """Claim what may pass the gates of these lanes now, `room` rows at the most, each with its slot.
 
         `listed` are lanes that held_lanes named; `filled` those that rows were just put into. Slots are taken up to
-        `ahead` of their time, and none that begins sooner than `lead` from now.
+        `ahead` of their time, and none that begins sooner than `lead` from now. No lane is put off for longer than
+        `look_again`.
         """
         ...
 
-    def relist_lanes(self, *, every: timedelta) -> Transition[bool]:
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Transition[bool]:
         """List every lane that has rows, and no other, if it was not done within `every`; whether it was done."""
         ...
 
@@ -93,7 +99,9 @@ class StoredGates:
         busy = {limit.name for limit, is_busy in self.limits if is_busy}
         return [lane for lane in lanes if busy.isdisjoint(lane.limits)]
 
-    def open(self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta) -> Gates:
+    def open(
+        self, lanes: Iterable[Lane], ahead: timedelta, lead: timedelta, look_again: timedelta = LOOK_AGAIN
+    ) -> Gates:
         """The gates as they stand: to be opened anew for every decision, for deciding uses them up."""
         lanes = list(lanes)
         buckets = {limit.name: Bucket(limit, self.now, busy, lead) for limit, busy in self.limits}
@@ -104,7 +112,7 @@ class StoredGates:
                 buckets[name] = Bucket(own.limit.under(any_key.limit), self.now, own.busy, lead)
         quotas = {lane.template: QuotaNow(exists=False) for lane in lanes if lane.template is not None}
         quotas |= {quota.template.name: quota_now(quota, self.now) for quota in self.quotas}
-        return Gates(now=self.now, ahead=ahead, lead=lead, limits=buckets, quotas=quotas)
+        return Gates(now=self.now, ahead=ahead, lead=lead, look_again=look_again, limits=buckets, quotas=quotas)
 
 
 def quota_now(quota: StoredQuota, now: datetime) -> QuotaNow:
@@ -183,28 +191,30 @@ class GatedClaims:
         attempt_lease: timedelta,
         ahead: timedelta,
         lead: timedelta = timedelta(0),
+        look_again: timedelta = LOOK_AGAIN,
     ) -> Conversation[GatedClaim]:
         names = list(dict.fromkeys([*filled, *listed]))
         found = yield from self._count_held(shard, names, room)
         if not found:
             return GatedClaim()
         lanes = {name: lane_of(name) for name in found}
-        waiting = _as_many_as_matter(found, lanes, room)
+        urgent = _as_important_as(listed, lanes)
+        waiting = _as_many_as_matter(found, drawn(urgent, lanes, sync_guid.int & LOT_MASK), room)
         chosen = [lanes[name] for name in waiting]
         stored = yield from self._lock_limits(_limits(chosen))
         # No grant is held that others could use meanwhile: two claims would keep each other from going.
         if templates := _templates(stored.without_busy_limits(chosen)):
             stored = replace(stored, quotas=(yield from self._lock_grants(templates)))
-        admission = admit(waiting, lanes, stored.open(chosen, ahead, lead), room)
+        admission = admit(waiting, lanes, stored.open(chosen, ahead, lead, look_again), room)
         claimed: list[tuple[str, Attempt]] = []
         if admission.counts:
             claimed = yield from self._claim_admitted(shard, sync_guid, admission.counts, suspect_room, attempt_lease)
-        gates = stored.open(chosen, ahead, lead)
+        gates = stored.open(chosen, ahead, lead, look_again)
         claimed = _in_turn(claimed, admission)
         slots = assign([name for name, _ in claimed], lanes, gates)
         # Of rows that were dead, or somebody else's, slots and quota are left: for those that were to be held back.
         held = hindrances(admission.held, lanes, gates)
-        yield from self._spend(_spent(gates, claimed, admission, held, found, lanes, filled))
+        yield from self._spend(_spent(gates, claimed, admission, held, found, lanes, filled, room))
         return GatedClaim(
             now=stored.now,
             attempts=[
@@ -215,10 +225,16 @@ class GatedClaims:
         )
 
 
-def _as_many_as_matter(found: Mapping[str, int], lanes: Mapping[str, Lane], room: int) -> dict[str, int]:
-    """The most important lanes, for twice the room there is: each more would lock gates that others could pass."""
+def _as_important_as(listed: Sequence[str], lanes: Mapping[str, Lane]) -> list[str]:
+    """Those of the lanes that are as important as what is listed: rows that were just moved do not overtake it."""
+    least = max((lane_of(name).priority for name in listed), default=None)
+    return [name for name, lane in lanes.items() if least is None or lane.priority <= least]
+
+
+def _as_many_as_matter(found: Mapping[str, int], order: Iterable[str], room: int) -> dict[str, int]:
+    """The first lanes, for twice the room there is: each more would lock gates that others could pass."""
     chosen: dict[str, int] = {}
-    for name in sorted(found, key=lambda name: lanes[name].priority):
+    for name in order:
         chosen[name] = found[name]
         if sum(chosen.values()) >= 2 * room:
             break
@@ -255,12 +271,14 @@ def _spent(
     found: Mapping[str, int],
     lanes: Mapping[str, Lane],
     filled: Collection[str],
+    room: int,
 ) -> Spent:
     served = {name for name, _ in claimed}
     used = [bucket for name in served for bucket in gates.buckets(lanes[name])]
     allowances = {id(left): left for name in served if (left := gates.allowance(lanes[name])) is not None}
     windows = [quota.window for quota in gates.quotas.values() if quota.window is not None]
-    emptied = [name for name in served if admission.counts[name] >= found[name] and name not in admission.held]
+    # No more than there is room for were counted: as many as that may be all, or some of very many.
+    emptied = [name for name in served if admission.counts[name] >= found[name] < room and name not in admission.held]
     # Served: behind the others. Just filled: listed. What was not looked at stays where it is, before them.
     ready = {name: gates.now for name in found if name in served or name in filled or name in admission.held}
     for name, held_back in held.items():
@@ -268,7 +286,7 @@ def _spent(
             ready[name] = held_back.ready_at
         elif name not in served and name not in filled:
             del ready[name]  # it stays as it is: another worker opens it at this moment
-    latest = gates.now + LOOK_AGAIN
+    latest = gates.now + gates.look_again
     return Spent(
         next_slots={bucket.limit.name: bucket.next_slot_ns for bucket in used if bucket.is_limiting},
         allowances=list(allowances.values()),

@@ -26,8 +26,14 @@ from matrixsched.store.values import Planned
 KEEP = timedelta(days=2)
 """How long windows and grants are kept once they are over."""
 SETTLE_MAX = timedelta(seconds=1)
-"""How long a plan waits for rows that are due, but not before their gates yet: a campaign begins in all shards at once,
-and what is not counted waits for a whole window."""
+"""How long a plan waits for messages that are due, but not before their gates yet: a campaign begins in all shards at
+once, and what is not counted waits for a whole window."""
+SETTLE_PART = 10
+"""At most this part of the interval is waited for them, …"""
+SETTLE_PART_FOLLOWING = 50
+"""… and less where the window before was planned, too: what is sent meanwhile waits for this one."""
+SETTLE_ROWS_MAX = 20
+"""So many rows of a shard are looked at for such messages."""
 FORGET_MAX = 1000
 """How many old grants are deleted with each window: more than one is made of."""
 
@@ -58,7 +64,7 @@ class WindowsNow:
 
     @property
     def follows_another(self) -> bool:
-        """Whether the window before was planned, too: then what waited is before its gates long since."""
+        """Whether the window before was planned, too."""
         return self.previous_ends_at == self.window()[0]
 
     @property
@@ -70,7 +76,8 @@ class WindowsNow:
 
     @property
     def may_be_put_off(self) -> bool:
-        return self.put_off_for is None or self.put_off_for < min(SETTLE_MAX, self.settings.interval / 10)
+        part = SETTLE_PART_FOLLOWING if self.follows_another else SETTLE_PART
+        return self.put_off_for is None or self.put_off_for < min(SETTLE_MAX, self.settings.interval / part)
 
     def window(self) -> tuple[datetime, datetime]:
         begins, ends = window_at(self.now, self.settings.interval, self.previous_ends_at)
@@ -104,7 +111,7 @@ class WindowPlanning:
 
     @abstractmethod
     def _is_unsettled(self) -> Conversation[bool]:
-        """Whether rows are due that are not before their gates yet."""
+        """Whether messages of templates are due that are not before their gates yet."""
 
     @abstractmethod
     def _put_off(self) -> Conversation[None]:
@@ -141,7 +148,7 @@ class WindowPlanning:
         lanes = yield from self._due_lanes()
         if not lanes:
             return Planned.BEFORE
-        if windows.may_be_put_off and not windows.follows_another and (yield from self._is_unsettled()):
+        if windows.may_be_put_off and (yield from self._is_unsettled()):
             if windows.put_off_for is None:
                 yield from self._put_off()
             return Planned.BUSY

@@ -32,6 +32,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    Turn,
     WaitingRow,
     Written,
 )
@@ -114,13 +115,12 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templat
         lanes: Sequence[str],
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
-        by_importance: bool = False,
+        turn: Turn = Turn.OLDEST,
     ) -> Transition[Acquired]:
-        """Lock the free shard with work that was served longest ago; `by_importance` rather one with the most
-        important rows before gates.
+        """Lock the free shard with work whose turn it is.
 
-        Work are incoming rows, due rows that pass no gate or are in one of the special `lanes`, and rows of these
-        handlers before a gate that may be open; one does `ahead` of its next slot.
+        Work are incoming rows, due rows that pass no gate, are on the way to one, or are in one of the special `lanes`,
+        and rows of these handlers before a gate that may be open; one does `ahead` of its next slot.
         """
         ...
 
@@ -136,9 +136,13 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templat
         lane: str,
         handlers: Sequence[str],
         limit: int,
+        claim_limit: int | None = None,
         attempt_lease: timedelta,
     ) -> Transition[Claimed]:
-        """Reschedule due rows to the end of a lease and hand them out; settle those that cannot run here."""
+        """Reschedule due rows to the end of a lease and hand them out; settle those that cannot run here.
+
+        `limit` rows are looked at, and at most `claim_limit` of them are handed out.
+        """
         ...
 
     def move(

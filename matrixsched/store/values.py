@@ -93,6 +93,16 @@ class ActionFilter:
     due_before: datetime | None = None
 
 
+class Turn(StrEnum):
+    """Which of the shards with work is taken; among equals the one that was served longest ago."""
+
+    OLDEST = "oldest"
+    IMPORTANT = "important"
+    """One where the most important rows wait before gates."""
+    UNGATED = "ungated"
+    """One with rows that wait for no gate."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
     """The answer to asking for a shard; `shard` is None when nothing free has work."""
@@ -103,7 +113,7 @@ class Acquired:
     lanes: tuple[str, ...] = ()
     """Lanes with rows that are due."""
     gated_lanes: tuple[str, ...] = ()
-    """Gated lanes that are worth a look now, in this shard or another."""
+    """The most important gated lanes that are worth a look now, in this shard or another."""
     holds: bool = False
     """There are rows in gated lanes, anywhere."""
     next_due_at: datetime | None = None

@@ -168,8 +168,9 @@ def stage(
     """
     clock, chance = ManualClock(check_time("at", at)), SeededChance(seed)
     check_integer("attempts_max", attempts_max, least=1, most=1_000_000_000)
-    # While time stands still nothing can wait for a slot that was taken ahead of it.
-    policy = replace(policy or WorkerPolicy(), slots_ahead=timedelta(0))
+    # While time stands still nothing can wait for a slot that was taken ahead of it. And nobody else is there to open a
+    # gate unseen: a journey of a month need not stop every minute to look.
+    policy = replace(policy or WorkerPolicy(), slots_ahead=timedelta(0), look_again=timedelta(days=1))
     faults, tape = Faults(clock), Tape()
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal(name="matrixsched stage"))

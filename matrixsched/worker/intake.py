@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import cycle
 from uuid import UUID
 
 import anyio
@@ -12,12 +13,12 @@ from matrixsched.clock import Chance, Clock
 from matrixsched.errors import DatabaseError, OutcomeUnknown
 from matrixsched.events import Events, ShardSynced, WindowPlanned
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import UNGATED, Attempt, parked_lane, suspect_lane
+from matrixsched.rules.action import COMING, UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
-from matrixsched.rules.gates import Gate
+from matrixsched.rules.gates import SPREAD_NS, Gate
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned
+from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned, Turn
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.runner import Runner
 
@@ -33,6 +34,10 @@ RELIST_EVERY = timedelta(seconds=1)
 RELIST_SHARE = 0.05
 """… where there are very many, less often: it takes no larger share of the time."""
 
+
+TURNS = (Turn.UNGATED, Turn.IMPORTANT, Turn.UNGATED, Turn.OLDEST)
+"""Whose turn it is, one look after another: otherwise what waits for no gate would wait for all shards in which a
+campaign begins, what is important for all that is not, or the other way round."""
 
 _MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
 
@@ -60,12 +65,15 @@ class Intake:
         self._chance = chance
         self._events = events
         self._fruitless = 0
-        self._by_importance = False
+        self._turns = cycle(TURNS)
         self._relist_s = 0.0
         """How long it took to list all lanes."""
         self._gated_claim_s = 0.0
         self._gates_hold = True
         """Whether rows may wait before gates; nothing is known before the first look."""
+        self.campaign_begins = False
+        """Whether rows on the way to their gates lie among those that are due. They need no room, and there may be very
+        many: no more being looked at than there is room for, they would hide those behind them for long."""
         self.looked_at: float | None = None
         """Monotonic: when this step last succeeded, which is what readiness goes by."""
         self.is_short_of_room = False
@@ -84,18 +92,18 @@ class Intake:
         every_s = max(RELIST_EVERY.total_seconds(), self._relist_s / RELIST_SHARE)
         if self._gates_hold:
             began = self._clock.monotonic()
-            if await self._store.run(self._do.relist_lanes(every=timedelta(seconds=every_s))):
+            relisting = self._do.relist_lanes(every=timedelta(seconds=every_s), look_again=self._policy.look_again)
+            if await self._store.run(relisting):
                 self._relist_s = self._clock.monotonic() - began
         return every_s
 
     async def _look(self) -> float:
         room = self._runner.room
-        self.is_short_of_room = room <= 0 or self._runner.suspect_room <= 0
+        self.is_short_of_room = room <= 0 or self.gated_room <= 0 or self._runner.suspect_room <= 0
         if room <= 0:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
-        # In turn: otherwise what is important would wait for all shards, or what is not for all that is.
-        self._by_importance = not self._by_importance
+        turn = next(self._turns)
         asked_at = self._clock.monotonic()
         # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.
         with anyio.CancelScope(shield=True):
@@ -105,9 +113,9 @@ class Intake:
                     holder=self._name,
                     lease=self._policy.shard_lease,
                     lanes=self._special_lanes(),
-                    gated_handlers=self._handlers.names,
+                    gated_handlers=self._handlers.names if self.gated_room > 0 else (),
                     ahead=self.lead + self.ahead / 2,
-                    by_importance=self._by_importance,
+                    turn=turn,
                 )
             )
         self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
@@ -125,10 +133,10 @@ class Intake:
             self._fruitless = 0
             return 0.0
         if sync.contended:
-            # By age there may be other work, and perhaps just what this waits for: rows on the way to their gates. If
-            # not, rest as long as others are likely to take: to look sooner would only slow them down.
+            # Elsewhere there may be other work, and perhaps just what this waits for: rows on the way to their gates.
+            # If not, rest as long as others are likely to take: to look sooner would only slow them down.
             rest_s = max(CONTENDED_REST_S, 2 * self._gated_claim_s) * self._chance.random()
-            return 0.0 if self._by_importance else rest_s
+            return 0.0 if turn is Turn.IMPORTANT else rest_s
         # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
         self._fruitless += 1
         return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
@@ -143,6 +151,12 @@ class Intake:
         """How far ahead slots are taken: where the database is far away, as far as its answers need to keep up."""
         wanted = max(self._policy.slots_ahead, self.lead * LEADS_AHEAD)
         return min(wanted, self._policy.attempt_lease / 3 - self.lead)  # what is claimed must start within that time
+
+    @property
+    def gated_room(self) -> int:
+        """How many attempts may be claimed before gates: their slots begin soon, and may be used a little late."""
+        within = self.lead + self.ahead + timedelta(microseconds=SPREAD_NS / 1000)
+        return min(self._runner.gated_room(within.total_seconds()), self._policy.batch_max)
 
     def learn_lead(self, took_s: float) -> None:
         """Up at once, down slowly: what took long may do so again."""
@@ -207,9 +221,13 @@ class _Sync:
         """Claim from each lane, move, pass gates; whether there may be more. Overdue rows go first, or they starve."""
         more = False
         for lane in self._lanes:
-            limit = self._limit(lane)
-            if limit > 0:
-                seen = await self._claim(lane, limit)
+            if lane == COMING:  # one batch while the shard is held: others have rows that need not wait
+                self.settled += await self._claim(lane, self._policy.batch_max, 0)
+                continue
+            room = self._limit(lane)
+            if room > 0:
+                limit = self._policy.batch_max if self._intake.campaign_begins and lane == UNGATED else room
+                seen = await self._claim(lane, limit, room)
                 self.settled += seen
                 more |= seen >= limit
         if self._incoming:
@@ -240,7 +258,7 @@ class _Sync:
 
     async def _claim_gated(self) -> GatedClaim | None:
         """None when there is no room."""
-        room = min(self._runner.room, self._policy.batch_max)
+        room = self._intake.gated_room
         if room <= 0:
             return None
         asked_at = self._clock.monotonic()
@@ -258,6 +276,7 @@ class _Sync:
                         attempt_lease=self._policy.attempt_lease,
                         ahead=self._intake.ahead,
                         lead=self._intake.lead,
+                        look_again=self._policy.look_again,
                     )
                 )
             except OutcomeUnknown:
@@ -277,7 +296,7 @@ class _Sync:
         limit = min(self._runner.room, self._policy.batch_max)
         return min(limit, self._runner.suspect_room) if lane.startswith(suspect_lane("")) else limit
 
-    async def _claim(self, lane: str, limit: int) -> int:
+    async def _claim(self, lane: str, limit: int, room: int) -> int:
         return await self._taken(
             self._do.claim(
                 self._shard,
@@ -285,6 +304,7 @@ class _Sync:
                 lane=lane,
                 handlers=self._handlers,
                 limit=limit,
+                claim_limit=room,
                 attempt_lease=self._policy.attempt_lease,
             )
         )
@@ -313,6 +333,7 @@ class _Sync:
                 raise
         self._hand_over(claimed.attempts, asked_at)
         self._filled |= dict.fromkeys(claimed.gated_lanes)
+        self._intake.campaign_begins = bool(claimed.gated_lanes)
         return claimed.seen
 
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from matrixsched.errors import ConfigurationError
 from matrixsched.rules.action import State
+from matrixsched.rules.gates import LOOK_AGAIN
 from matrixsched.rules.retention import KEEP_DEFAULT
 from matrixsched.rules.times import DURATION_MAX
 
@@ -47,6 +48,8 @@ class WorkerPolicy:
     slots_ahead: timedelta = timedelta(milliseconds=100)
     """How far ahead of their time the slots of a limit are taken: more together cost less, and a crash loses more.
     Further where the database takes long to answer, and never further than a third of attempt_lease."""
+    look_again: timedelta = LOOK_AGAIN
+    """How long a lane before a gate is left alone at most, whatever it waits for."""
     history_max: int = 50
     """How many attempts that went wrong are remembered of an action."""
     keep_done: timedelta = KEEP_DEFAULT[State.DONE]
@@ -132,7 +135,17 @@ def _faults(policy: WorkerPolicy) -> list[str]:
 
 _DAY = timedelta(days=1)
 _MAY_BE_ZERO = ("lease_margin", "timeout_grace", "stop_grace", "slots_ahead")
-_SHORT = ("shard_lease", "heartbeat", "attempt_lease", "hold_max", "rest_max", "farewell", "tidy_every", *_MAY_BE_ZERO)
+_SHORT = (
+    "shard_lease",
+    "heartbeat",
+    "attempt_lease",
+    "hold_max",
+    "rest_max",
+    "farewell",
+    "look_again",
+    "tidy_every",
+    *_MAY_BE_ZERO,
+)
 
 
 def _absurd_durations(policy: WorkerPolicy) -> Iterator[str]:

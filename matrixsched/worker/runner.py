@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
-from heapq import heappop, heappush
 
 import anyio
 import anyio.abc
@@ -29,7 +27,7 @@ from matrixsched.events import (
 )
 from matrixsched.handlers import Handlers, Middleware
 from matrixsched.rules.action import Attempt
-from matrixsched.rules.intake import room
+from matrixsched.rules.intake import gated_room, room
 from matrixsched.rules.outcome import (
     Cancel,
     Done,
@@ -48,6 +46,7 @@ from matrixsched.store.store import Store
 from matrixsched.store.values import Ended
 from matrixsched.worker.database_time import DatabaseTime
 from matrixsched.worker.leases import Held, Leases
+from matrixsched.worker.line import Line
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
@@ -57,8 +56,6 @@ from matrixsched.worker.slowing import tell_fleet
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
 TIMED_REST_MIN_S = 0.001
-ROUNDING_S = 1e-6
-"""Instants are known to the microsecond: what is nearer than that has begun."""
 PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
 
@@ -86,10 +83,7 @@ class Runner:
         self._clock = clock
         self._chance = chance
         self._events = events
-        self._waiting: deque[Held] = deque()
-        self._timed: list[tuple[float, int, Held]] = []
-        """A heap of attempts that passed a gate, by the time of their slots."""
-        self._timed_count = 0
+        self._line = Line(clock)
         self._void: list[Held] = []
         """Attempts that could not start in their slots."""
         # Not by guid: a handler that ignores its limit is still there when the next attempt at the same version begins.
@@ -123,6 +117,15 @@ class Runner:
             most=self._policy.batch_max * 2,
         )
 
+    def gated_room(self, within_s: float) -> int:
+        """How many attempts may be claimed whose slots begin within that time and do not wait for a handler."""
+        return gated_room(
+            slots=self._policy.concurrency - self._leaked,
+            busy=len(self._running) + self._line.pressing,
+            ended_per_s=self._pace_per_s,
+            within_s=within_s,
+        )
+
     @property
     def database_time(self) -> DatabaseTime:
         return self._leases.database_time
@@ -146,7 +149,7 @@ class Runner:
 
     @property
     def has_waiting(self) -> bool:
-        return bool(self._waiting)
+        return len(self._line) > 0
 
     def accept(self, attempts: Iterable[Attempt], asked_at: float) -> int:
         """Take over claimed attempts; those that are in our hands already are left alone."""
@@ -160,22 +163,15 @@ class Runner:
         return taken
 
     def _put(self, held: Held) -> None:
-        if held.starts_at <= self._clock.monotonic() + ROUNDING_S:
-            self._waiting.append(held)
-            return
-        self._timed_count += 1
-        heappush(self._timed, (held.starts_at, self._timed_count, held))
-        if self._timed[0][2] is held:
+        if self._line.put(held):
             self.timed_wakeup.set()
 
     async def start_timed(self) -> float:
         """Let attempts go whose slots have begun; the rest until the next one."""
-        now = self._clock.monotonic()
-        while self._timed and self._timed[0][0] <= now + ROUNDING_S:
-            self._waiting.append(heappop(self._timed)[2])
+        next_s = self._line.begin_slots()
         self._fill_slots()
         # A slot may be used a little late; waking for each of thousands in a second would cost more than it is worth.
-        return max(self._timed[0][0] - now, TIMED_REST_MIN_S) if self._timed else self._policy.rest_max.total_seconds()
+        return self._policy.rest_max.total_seconds() if next_s is None else max(next_s, TIMED_REST_MIN_S)
 
     def _measure_pace(self) -> None:
         since, count = self._pace_since
@@ -196,14 +192,14 @@ class Runner:
         if self._slots is None:
             return
         free = self._policy.concurrency - self._slots_in_use
-        for _ in range(min(free, len(self._waiting))):
+        for _ in range(min(free, len(self._line))):
             self._slots_in_use += 1
             self._slots.start_soon(self._slot)
 
     async def _slot(self) -> None:
         turn_ends = self._clock.monotonic() + TURN_S
         try:
-            while self._waiting:
+            while len(self._line):
                 await self.run_next()
                 if self._clock.monotonic() >= turn_ends:
                     await anyio.lowlevel.checkpoint()
@@ -212,8 +208,8 @@ class Runner:
             self._slots_in_use -= 1
 
     async def run_next(self) -> None:
-        """Make the attempt that has waited longest."""
-        held = self._waiting.popleft()
+        """Make the attempt whose turn it is."""
+        held = self._line.take()
         if held.lost or self._clock.monotonic() >= held.trusted_until:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
@@ -456,9 +452,7 @@ class Runner:
         stale, self._void = self._void, []
         if stale:
             self._events.emit(SlotsVoided(len(stale)))
-        while self._waiting and now - self._waiting[0].asked_at >= patience_s:
-            stale.append(self._waiting.popleft())
-        await self._give_back(stale)
+        await self._give_back([*stale, *self._line.take_older_than(now - patience_s)])
 
     async def _give_back(self, unstarted: list[Held]) -> int:
         """Rows that were never started become due again, unattempted."""
@@ -474,10 +468,8 @@ class Runner:
 
     async def give_back_waiting(self) -> int:
         """Give back everything that was not started."""
-        unstarted = [*self._waiting, *self._void, *(held for _, _, held in self._timed)]
-        self._waiting.clear()
+        unstarted = [*self._line.clear(), *self._void]
         self._void.clear()
-        self._timed.clear()
         return await self._give_back(unstarted)
 
     def cancel_running(self) -> int:

@@ -80,9 +80,9 @@ def test_the_defaults_are_those_of_the_policy() -> None:
     assert policy_of(read_settings()) == WorkerPolicy()
 
 
-def test_every_number_of_the_policy_but_two_can_be_set() -> None:
+def test_every_number_of_the_policy_but_three_can_be_set() -> None:
     names = {field.name for field in fields(WorkerPolicy)}
-    assert names - Settings.model_fields.keys() == {"suspects_max", "tidy_batch"}
+    assert names - Settings.model_fields.keys() == {"look_again", "suspects_max", "tidy_batch"}
 
 
 def test_numbers_that_follow_from_others_follow_them() -> None:

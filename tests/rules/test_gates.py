@@ -21,6 +21,7 @@ from matrixsched.rules.gates import (
     QuotaNow,
     admit,
     assign,
+    drawn,
 )
 from matrixsched.rules.lanes import GLOBAL, Lane
 from matrixsched.rules.limits import Limit, in_nanoseconds
@@ -163,6 +164,21 @@ def test_lanes_of_one_importance_take_turns():
     lanes = named(*(Lane(handler="send", key=key) for key in "abc"))
     admission = admit(dict(zip(lanes, (9, 1, 9), strict=True)), lanes, gates(a_limit(GLOBAL, "1/s", 7)), 50)
     assert list(admission.counts.values()) == [3, 1, 3]
+
+
+def test_the_lot_decides_among_lanes_of_one_importance_and_is_another_for_every_claim():
+    lanes = named(*(Lane(handler="send", key=key, priority=priority) for key in "abc" for priority in (0, 1)))
+    orders = [drawn(lanes, lanes, lot) for lot in range(300)]
+    assert all([lanes[name].priority for name in order] == [0, 0, 0, 1, 1, 1] for order in orders)
+    assert min(Counter(lanes[order[0]].key for order in orders).values()) > 60
+
+
+def test_templates_share_their_turns_by_use_and_leave_the_others_theirs():
+    plain, much, little = Lane(handler="send"), Lane(handler="send", template="a"), Lane(handler="send", template="b")
+    quotas = {"a": a_quota(10, 9, template="a"), "b": a_quota(10, 1, template="b")}
+    waiting = dict.fromkeys((much.name, plain.name, little.name), 1)
+    admission = admit(waiting, named(plain, much, little), gates(quotas=quotas), 50)
+    assert admission.turns == [little.name, plain.name, much.name]
 
 
 def test_a_lane_that_is_held_back_holds_up_no_other():

@@ -652,7 +652,10 @@ def test_counting_further_than_the_caps_changes_no_grant(world):
 @pytest.mark.parametrize(
     ("count", "max_to_send"), [(50, 10_000), (50, 37), (200, 100), (7, 3), (100, 1)], ids=lambda value: str(value)
 )
-def test_no_template_starves_over_a_hundred_intervals(count: int, max_to_send: int, spare: Spare) -> None:
+@pytest.mark.parametrize("set_back", [timedelta(0), timedelta(hours=1)])
+def test_no_template_starves_over_a_hundred_intervals(
+    count: int, max_to_send: int, spare: Spare, set_back: timedelta
+) -> None:
     templates = [a_template(f"t{i:03}", ("morning", "uniform", "evening")[i % 3]) for i in range(count)]
     sent: dict[str, list[int]] = {template.name: [] for template in templates}
     served: dict[str, datetime | None] = {}
@@ -669,7 +672,8 @@ def test_no_template_starves_over_a_hundred_intervals(count: int, max_to_send: i
             )
             for template in templates
         ]
-        result = plan(groups, rules, max_to_send=max_to_send, template_max={}, now=NOW + k * MINUTE)
+        now = NOW + k * MINUTE - (set_back if k >= 10 else timedelta(0))
+        result = plan(groups, rules, max_to_send=max_to_send, template_max={}, now=now)
         assert total(result) <= max_to_send
         for grant in result.grants:
             served[grant.template] = grant.last_served_at

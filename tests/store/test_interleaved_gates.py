@@ -243,6 +243,7 @@ async def test_to_note_a_lane_nobody_waits(world: World, taken_out: Sequence[Tak
     guids = await open_shards(world, 2)
     for shard, guid in enumerate(guids):
         await fill(world, guid, *(f"{shard} {n}" for n in range(5)), lane=KEYED, shard=shard)
+    world.clock.advance(timedelta(milliseconds=1))
     one = await world.stepping(claiming(world, guids[0], KEYED, room=2))
     await one.past("spend")
     world.clock.advance(timedelta(milliseconds=1))

@@ -12,7 +12,7 @@ from matrixsched.rules.gates import Gate, Held
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.rates import parse_rate
 from matrixsched.rules.templates import TemplateChange
-from matrixsched.store.values import Acquired, GatedClaim
+from matrixsched.store.values import Acquired, GatedClaim, Turn
 from support.scene import HANDLER, LEASE, Hold, Scene
 
 NOTHING_AHEAD = timedelta(0)
@@ -35,7 +35,7 @@ class Look:
 
 
 async def acquire(
-    scene: Scene, *, handlers: Sequence[str] = (HANDLER,), suspect_room: int = 1
+    scene: Scene, *, handlers: Sequence[str] = (HANDLER,), suspect_room: int = 1, turn: Turn = Turn.OLDEST
 ) -> tuple[Hold, Acquired]:
     guid = scene.guid()
     lanes = [parked_lane(name) for name in handlers]
@@ -49,6 +49,7 @@ async def acquire(
             lanes=lanes,
             gated_handlers=handlers,
             ahead=NOTHING_AHEAD,
+            turn=turn,
         )
     )
     return Hold(-1 if acquired.shard is None else acquired.shard, guid), acquired

@@ -102,3 +102,28 @@ async def test_a_claim_that_goes_wrong_loses_nothing(app: App, on: testing.Stage
     ran = await on.run_until_idle()
     assert [one.outcome for one in ran] == ["succeeded"] * 3
     assert on.faults.pending == []
+
+
+@pytest.mark.parametrize(
+    ("few", "many"),
+    [({"template": "promo"}, {}), ({"limit": "zzz"}, {"limit": "aaa"}), ({"limit": "aaa"}, {"limit": "zzz"})],
+)
+async def test_where_there_is_one_slot_at_a_time_a_long_queue_leaves_a_short_one_its_turns(
+    app: App, on: testing.Stage, few: dict[str, str], many: dict[str, str]
+):
+    await app.limits.set("global", "60/min")
+    await app.templates.set("promo")
+    await app.schedule_many(call("send", id=f"many-{number}", **many) for number in range(200))
+    await app.schedule_many(call("send", id=f"few-{number}", **few) for number in range(10))
+    ran = await on.advance(2 * MINUTE)
+    assert sum(one.id.startswith("few") for one in ran) == 10
+    assert len(ran) == pytest.approx(120, abs=2)
+
+
+async def test_a_stream_that_never_ends_leaves_half_of_the_slots_to_a_campaign(app: App, on: testing.Stage):
+    await app.limits.set("global", "60/min")
+    await app.templates.set("promo")
+    await app.schedule_many(call("send", id=f"plain-{number}", delay=number * SECOND / 2) for number in range(240))
+    await app.schedule_many(call("send", id=f"promo-{number}", template="promo") for number in range(200))
+    ran = await on.advance(2 * MINUTE)
+    assert sum(one.id.startswith("promo") for one in ran) == pytest.approx(60, abs=20)

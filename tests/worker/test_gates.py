@@ -102,6 +102,23 @@ async def test_a_backlog_that_is_held_back_delays_nobody_else(app: App, fleet: F
     assert sorted(await fleet.look()) == ["free", "other"]
 
 
+async def test_a_campaign_that_begins_delays_nobody_however_large_it_is(app: App, fleet: Fleet, clock: ManualClock):
+    await app.templates.set("promo")
+    await app.limits.set("template:promo", "1/day")
+    begins = clock.now() + MINUTE
+    await app.schedule_many(call("send", id=f"promo {n}", template="promo", at=begins) for n in range(3_000))
+    await app.schedule_many(call("ring", id=f"free {n}", at=begins) for n in range(3))
+    await fleet.look()
+    clock.advance(MINUTE)
+    worker = Worker(app, WorkerPolicy(concurrency=1, batch_max=50))
+    for _ in range(16):  # a shard each; to bring the campaign before its gate takes sixty batches
+        await worker.intake.step()
+        while worker.runner.has_waiting:
+            await worker.runner.run_next()
+        await worker.recorder.step()
+    assert kinds(fleet.started)["free"] == 3
+
+
 async def test_each_key_has_its_own_pace(app: App, fleet: Fleet):
     await app.limits.set("key:*", "1/min")
     await app.limits.set("key:quick", "10/min")

@@ -117,6 +117,16 @@ async def test_a_paused_template_stands_still_at_once_and_in_nobodys_way(
     assert sent["promo"] > before
 
 
+async def test_a_pause_that_is_given_an_earlier_end_ends_then(app: App, clock: ManualClock, sent: Counter[str]):
+    await app.templates.set("promo")
+    await app.templates.pause("promo", until=timedelta(hours=2))
+    await fill(app, "promo", 3)
+    await Worker(app).run_due()
+    await app.templates.pause("promo", until=10 * STEP)
+    await pass_time(app, clock, 12 * STEP)
+    assert sent == {"promo": 3}
+
+
 async def test_a_template_that_is_resumed_goes_on(app: App, clock: ManualClock, sent: Counter[str]):
     await app.templates.set("promo")
     await app.templates.pause("promo")

@@ -109,7 +109,7 @@ ACQUIRING: dict[str, object] = {
     "gated_handlers": [],
     "ahead": timedelta(0),
     "lanes_max": 0,
-    "by_importance": True,
+    "turn": "oldest",
 }
 
 TAKING: dict[str, object] = {

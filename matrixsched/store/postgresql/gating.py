@@ -42,6 +42,7 @@ class PostgresGating(PostgresAsking, GatedClaims):
             sync_guid=sync_guid,
             lanes=list(counts),
             takes=list(counts.values()),
+            claim_limit=sum(counts.values()),
             gated=True,
             handlers=None,
             attempt_lease=attempt_lease,
@@ -68,8 +69,8 @@ class PostgresGating(PostgresAsking, GatedClaims):
         )
 
     @transition
-    def relist_lanes(self, *, every: timedelta) -> Conversation[bool]:
-        (row,) = yield self._ask("relist_lanes", every=every, look_again=LOOK_AGAIN)
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[bool]:
+        (row,) = yield self._ask("relist_lanes", every=every, look_again=look_again)
         return bool(row["turns"])
 
 

@@ -6,7 +6,15 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from matrixsched.store.planning import FORGET_MAX, KEEP, PlannedWindow, WindowPlanning, WindowsNow, lane_parts
+from matrixsched.store.planning import (
+    FORGET_MAX,
+    KEEP,
+    SETTLE_ROWS_MAX,
+    PlannedWindow,
+    WindowPlanning,
+    WindowsNow,
+    lane_parts,
+)
 from matrixsched.store.postgresql.templates import PostgresTemplates
 from matrixsched.store.quota_codec import decode_settings
 from matrixsched.store.transition import Conversation
@@ -29,7 +37,7 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
         )
 
     def _is_unsettled(self) -> Conversation[bool]:
-        rows = yield self._ask("plan_window.unsettled")
+        rows = yield self._ask("plan_window.unsettled", rows_max=SETTLE_ROWS_MAX)
         return bool(rows)
 
     def _put_off(self) -> Conversation[None]:

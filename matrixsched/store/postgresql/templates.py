@@ -58,10 +58,12 @@ class PostgresTemplates(PostgresLimits):
         elif change.lifts_max_speed:
             yield self._ask("remove_limit", limit_name=limit)
 
-    @transition
+    @transaction
     def pause_template(self, name: str, until: datetime | timedelta | None) -> Conversation[bool]:
         at, delay = (until, None) if isinstance(until, datetime) else (None, until)
         rows = yield self._ask("pause_template", template=name, until=at, delay=delay)
+        if rows:
+            yield from self._open_gates()  # it may end earlier than the pause that lanes were put off for
         return bool(rows)
 
     @transaction

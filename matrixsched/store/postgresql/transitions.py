@@ -8,6 +8,7 @@ from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.rules.action import (
+    COMING,
     UNGATED,
     Action,
     Attempt,
@@ -39,6 +40,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    Turn,
     WaitingRow,
     Written,
 )
@@ -195,7 +197,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
         lanes: Sequence[str],
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
-        by_importance: bool = False,
+        turn: Turn = Turn.OLDEST,
     ) -> Conversation[Acquired]:
         (row,) = yield self._ask(
             "acquire_shard",
@@ -206,11 +208,11 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
             gated_handlers=[escaped(name) for name in gated_handlers],
             ahead=ahead,
             lanes_max=GATED_LANES_MAX,
-            by_importance=by_importance,
+            turn=turn.value,
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
-        due = (UNGATED,) if row["due"] else ()
+        due = [lane for lane, is_due in ((UNGATED, row["due"]), (COMING, row["coming"])) if is_due]
         return Acquired(
             now=row["now"],
             shard=row["shard_id"],
@@ -239,6 +241,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
         lane: str,
         handlers: Sequence[str],
         limit: int,
+        claim_limit: int | None = None,
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
         rows = yield self._ask(
@@ -247,6 +250,7 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
             sync_guid=sync_guid,
             lanes=[lane],
             takes=[limit],
+            claim_limit=limit if claim_limit is None else claim_limit,
             gated=False,
             handlers=handlers,
             attempt_lease=attempt_lease,

@@ -47,6 +47,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
         sync_guid: UUID,
         lane: str,
         limit: int,
+        claim_limit: int,
         *,
         handlers: Sequence[str] = (),
         gated: bool = False,
@@ -68,6 +69,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
         )
         if gated:
             rows = _with_suspects(rows, suspect_room)
+        seen, rows = len(rows), _without_waiting(rows, claim_limit)
         if dead := [(shard, *row_key(row)) for row in rows if row["verdict"] == "dead"]:
             yield self._each("claim.drop", KEY, dead)
         if interrupted := [interruption_of(row, shard, now) for row in rows if row["claimed_by"] is not None]:
@@ -81,7 +83,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
             for row in rows
             if row["verdict"] == "claimed"
         ]
-        return Claimed(len(rows), attempts, gated_lanes_of(rows))
+        return Claimed(seen, attempts, gated_lanes_of(rows))
 
     # What the gated claim asks.
 
@@ -110,6 +112,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
                 sync_guid,
                 lane,
                 count,
+                count,
                 gated=True,
                 suspect_room=suspect_room,
                 attempt_lease=attempt_lease,
@@ -133,13 +136,13 @@ class SqliteGating(SqliteAsking, GatedClaims):
             yield self._each("spend.unlist", ("lane", "now"), [(lane, now) for lane in spent.emptied])
 
     @transition
-    def relist_lanes(self, *, every: timedelta) -> Conversation[bool]:
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[bool]:
         now = self._now()
         turn = yield self._ask("relist_lanes.turn", every=span(every), now=now)
         if not turn:
             return False
         yield self._ask("relist_lanes.list", now=now)
-        yield self._ask("relist_lanes.put_off", look_again=span(LOOK_AGAIN), now=now)
+        yield self._ask("relist_lanes.put_off", look_again=span(look_again), now=now)
         yield self._ask("relist_lanes.unlist")
         yield self._ask("relist_lanes.forget", now=now)
         yield self._ask("relist_lanes.done", now=now)
@@ -183,6 +186,15 @@ def _with_suspects(rows: Sequence[Row], room: int) -> list[Row]:
     """The first so many suspects are claimed as well; one of a gated lane needs no other lane for that."""
     suspects = [row for row in rows if row["verdict"] == "suspect"][: max(0, room)]
     return [dict(row) | {"verdict": "claimed"} if row in suspects else row for row in rows]
+
+
+def _without_waiting(rows: Sequence[Row], claim_limit: int) -> list[Row]:
+    """Without the rows that could be claimed if there were room for more."""
+    if len(rows) <= claim_limit:
+        return list(rows)
+    claimable = sorted((row for row in rows if row["verdict"] == "claimed"), key=lambda row: int(row["due_at"]))
+    waiting = {row["action_guid"] for row in claimable[claim_limit:]}
+    return [row for row in rows if row["action_guid"] not in waiting]
 
 
 def _settled(row: Row, shard: int, lane: str, sync_guid: str, lease_end: int, now: int) -> tuple[object, ...]:

@@ -6,7 +6,15 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from matrixsched.store.planning import FORGET_MAX, KEEP, PlannedWindow, WindowPlanning, WindowsNow, lane_parts
+from matrixsched.store.planning import (
+    FORGET_MAX,
+    KEEP,
+    SETTLE_ROWS_MAX,
+    PlannedWindow,
+    WindowPlanning,
+    WindowsNow,
+    lane_parts,
+)
 from matrixsched.store.quota_codec import decode_settings
 from matrixsched.store.sqlite.rows import as_json, in_microseconds, moment_of, moment_or_none, span
 from matrixsched.store.sqlite.templates import SqliteTemplates
@@ -35,7 +43,7 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
         )
 
     def _is_unsettled(self) -> Conversation[bool]:
-        rows = yield self._ask("plan_window.unsettled", now=self._now())
+        rows = yield self._ask("plan_window.unsettled", rows_max=SETTLE_ROWS_MAX, now=self._now())
         return bool(rows)
 
     def _put_off(self) -> Conversation[None]:

@@ -66,6 +66,8 @@ class SqliteTemplates(SqliteLimits):
         now = self._now()
         end = in_microseconds(until) if isinstance(until, datetime) else None if until is None else now + span(until)
         rows = yield self._ask("pause_template", template=name, until=end, now=now)
+        if rows:
+            yield from self._open_gates(now)  # it may end earlier than the pause that lanes were put off for
         return bool(rows)
 
     @transition

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from matrixsched.rules.action import (
+    COMING,
     UNGATED,
     Action,
     Attempt,
@@ -70,6 +71,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    Turn,
     WaitingRow,
     Written,
 )
@@ -224,7 +226,7 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
         lanes: Sequence[str],
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
-        by_importance: bool = False,
+        turn: Turn = Turn.OLDEST,
     ) -> Conversation[Acquired]:
         now = self._now()
         gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
@@ -233,18 +235,18 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
             lease=span(lease),
             lanes=as_json(lanes),
             lanes_max=GATED_LANES_MAX,
-            by_importance=by_importance,
+            turn=turn.value,
             **gating,
             now=now,
         )
         if not chosen:
             (row,) = yield self._ask("acquire_shard.next_due", **gating, now=now)
-            instants = [at for at in (row["ungated_at"], row["gated_at"]) if at is not None]
+            instants = [at for at in (row["ungated_at"], row["coming_at"], row["gated_at"]) if at is not None]
             next_due_at = moment_of(min(instants)) if instants else None
             return Acquired(now=moment_of(now), shard=None, holds=bool(row["holds"]), next_due_at=next_due_at)
         shard = chosen[0]["shard_id"]
         yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=str(sync_guid), holder=holder, now=now)
-        due = (UNGATED,) if chosen[0]["due"] else ()
+        due = [lane for lane, is_due in ((UNGATED, chosen[0]["due"]), (COMING, chosen[0]["coming"])) if is_due]
         return Acquired(
             now=moment_of(now),
             shard=shard,
@@ -273,12 +275,16 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
         lane: str,
         handlers: Sequence[str],
         limit: int,
+        claim_limit: int | None = None,
         attempt_lease: timedelta,
     ) -> Conversation[Claimed]:
         work = yield self._ask("claim.probe", shard_id=shard, sync_guid=str(sync_guid), lane=lane, now=self._now())
         if not work:
             return Claimed(0, [])
-        return (yield from self._claim(shard, sync_guid, lane, limit, handlers=handlers, attempt_lease=attempt_lease))
+        room = limit if claim_limit is None else claim_limit
+        return (
+            yield from self._claim(shard, sync_guid, lane, limit, room, handlers=handlers, attempt_lease=attempt_lease)
+        )
 
     @transition
     def move(
@@ -402,6 +408,8 @@ def _moved(row: Row, shard: int, sync_guid: str, lease_end: int, now: int, *, cl
         scheduled_at, claim = lease_end, (1, sync_guid, now)
     elif row["verdict"] == "blocked":
         scheduled_at = min(row["blocked_until"], lease_end)
+    elif row["verdict"] == "waiting" and row["has_gate"]:
+        lane = COMING
     elif row["verdict"] == "foreign":
         lane = parked_lane(row["handler"])
     elif row["verdict"] == "gated":

@@ -21,11 +21,11 @@ from support.gates import (
 )
 from support.scene import HANDLER, LEASE, Scene, done, failed, ids
 
-from matrixsched.rules.action import UNGATED, Slot, suspect_lane
+from matrixsched.rules.action import COMING, UNGATED, Slot, suspect_lane
 from matrixsched.rules.gates import LOOK_AGAIN, Gate
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.rates import parse_rate
-from matrixsched.store.values import GATED_LANES_MAX
+from matrixsched.store.values import GATED_LANES_MAX, Turn
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def test_what_has_to_pass_a_gate_waits_in_its_lane_once_it_is_due(scene: S
     await send(scene, "free")
     seen = await look(scene)
     assert (seen.ids, seen.gates) == (["free"], {Gate.LIMIT})
-    assert {id: lane for id, lane in (await lanes(scene)).items() if id != "free"} == {"due": KEYED, "later": UNGATED}
+    assert {id: lane for id, lane in (await lanes(scene)).items() if id != "free"} == {"due": KEYED, "later": COMING}
     row = await scene.row("due")
     assert (row["attempt"], row["claimed_by"], row["scheduled_at"]) == (0, None, scene.now)
     await scene.finish(seen.attempts[0])
@@ -216,12 +216,46 @@ async def test_the_more_important_pass_first_though_others_were_just_moved(scene
     assert (await look(scene, room=5)).ids == ["urgent"]
 
 
+async def test_what_is_less_important_waits_also_where_nothing_else_does(scene: Scene):
+    await set_limit(scene, "global", "1/min", pool=1)
+    scene.clock.advance(HOUR)
+    await send(scene, "usual", shard=0, **gated(key="a", priority=1))
+    await send(scene, "urgent", shard=1, **gated(key="b"))
+    for _ in range(2):
+        hold = await scene.hold()
+        await scene.move(hold, claim_limit=0)
+        await scene.release(hold)
+    await relist(scene)
+    hold, acquired = await acquire(scene)
+    assert acquired.gated_lanes == (Lane(handler=HANDLER, key="b").name,)
+    await scene.release(hold)
+    assert ids(await look_all(scene)) == ["urgent"]
+
+
+async def test_rows_on_the_way_to_their_gates_hide_nobody_who_has_none(scene: Scene):
+    for shard, about in ((0, gated(key="mx")), (1, {}), (2, gated(key="mx"))):
+        await scene.schedule(f"{shard}", shard=shard, at=scene.now + SECOND, **about)
+        hold = await scene.hold()
+        await scene.move(hold)
+        await scene.release(hold)
+    hold, acquired = await acquire(scene)
+    assert (acquired.shard, acquired.next_due_at) == (None, scene.now + SECOND)
+    scene.clock.advance(SECOND)
+    taken = []
+    for turn in (Turn.UNGATED, Turn.UNGATED, Turn.OLDEST):
+        hold, acquired = await acquire(scene, turn=turn)
+        taken.append((acquired.shard, acquired.lanes))
+    assert taken == [(1, (UNGATED,)), (0, (COMING,)), (2, (COMING,))]
+
+
 async def test_lanes_of_one_importance_take_turns(scene: Scene):
     await set_limit(scene, "global", "1/min", pool=4)
     scene.clock.advance(HOUR)
     await send(scene, *(f"big {n}" for n in range(50)), **gated(key="big"))
     await send(scene, *(f"small {n}" for n in range(2)), **gated(key="small"))
-    assert (await look(scene)).ids == ["big 0", "small 0", "big 1", "small 1"]
+    ids = (await look(scene)).ids
+    assert sorted(ids) == ["big 0", "big 1", "small 0", "small 1"]
+    assert {id.split()[0] for id in ids[:2]} == {"big", "small"}
 
 
 # Quota.
@@ -553,7 +587,7 @@ async def test_idle_workers_do_not_ask_again_for_what_is_held(scene: Scene):
     assert seen.acquired.holds
 
 
-async def test_a_lane_is_looked_at_every_day_at_least(scene: Scene):
+async def test_a_lane_is_looked_at_every_minute_at_least(scene: Scene):
     await set_limit(scene, "key:mx", "1/7d")
     await send(scene, "a", **gated(key="mx"))
     await look_all(scene)
@@ -561,6 +595,26 @@ async def test_a_lane_is_looked_at_every_day_at_least(scene: Scene):
     await scene.sql("update matrixsched.held_lanes set ready_at = :at", at=scene.now + 2 * LOOK_AGAIN)
     await relist(scene)
     assert await listed(scene) == {KEYED: NOW}
+
+
+async def test_a_lane_of_which_more_wait_than_there_is_room_for_stays_listed(scene: Scene):
+    await set_limit(scene, "key:mx", "1000/s", pool=1000)
+    scene.clock.advance(MINUTE)
+    await send(scene, *"abc", **gated(key="mx"))
+    assert len(ids((await look(scene, room=1)).attempts)) == 1
+    assert list(await listed(scene)) == [KEYED]
+
+
+async def test_a_bucket_is_not_forgotten_before_it_is_full_again(scene: Scene):
+    await set_limit(scene, "key:*", "10/d", pool=10)
+    await send(scene, *"0123456789", **gated(key="mx"))
+    attempts = await look_all(scene)
+    await scene.record(*map(done, attempts))
+    assert len(attempts) == 10
+    for passed, buckets in ((24 * HOUR, {"key:*", "key:mx"}), (5 * HOUR, {"key:*"})):
+        scene.clock.advance(passed)
+        await relist(scene)
+        assert {row["name"] for row in await scene.table("limits")} == buckets
 
 
 async def test_buckets_of_keys_that_nobody_uses_are_forgotten(scene: Scene):

@@ -105,31 +105,53 @@ async def test_a_zone_that_this_machine_does_not_know_is_never_the_right_one(sce
     assert await grants(scene) == {("promo", 0, True): 1, ("promo", 0, False): 2}
 
 
-async def test_a_plan_waits_for_rows_on_the_way_to_their_gates_but_not_for_long(scene: Scene):
+async def send_message(scene: Scene, id: str, **options: Any) -> None:
+    """A message of a template on the way to its gate."""
+    lane = Lane(handler=HANDLER, template="promo").name
+    await scene.schedule(id, shard=1, lane=lane, template="promo", **options)
+
+
+@pytest.mark.parametrize("interval", [5 * MINUTE, timedelta(seconds=2)])
+async def test_a_plan_waits_for_messages_on_the_way_to_their_gates_but_not_for_long(scene: Scene, interval: timedelta):
+    await change_settings(scene, interval=interval)
     await put(scene, "promo")
     await fill(scene, "promo", 3)
-    await scene.schedule("new", shard=1)
+    await send_message(scene, "new")
     assert await plan(scene) is Planned.BUSY
-    scene.clock.advance(timedelta(milliseconds=999))
+    scene.clock.advance(min(timedelta(seconds=1), interval / 10) - timedelta(milliseconds=1))
     assert await plan(scene) is Planned.BUSY
     scene.clock.advance(timedelta(milliseconds=1))
     assert await plan(scene) is Planned.NOW
     assert await grants(scene) == {("promo", 0, False): 3}
 
 
-async def test_a_plan_that_follows_another_waits_for_nothing(scene: Scene):
+async def test_a_plan_that_follows_another_waits_for_them_a_little(scene: Scene):
+    await change_settings(scene, interval=timedelta(seconds=10))
     await put(scene, "promo")
     await fill(scene, "promo", 3)
     await plan(scene)
-    await scene.schedule("new", shard=1)
-    scene.clock.advance(MINUTE)
+    await send_message(scene, "new", at=scene.now + timedelta(seconds=10))
+    scene.clock.advance(timedelta(seconds=10))
+    assert await plan(scene) is Planned.BUSY
+    scene.clock.advance(timedelta(milliseconds=199))
+    assert await plan(scene) is Planned.BUSY
+    scene.clock.advance(timedelta(milliseconds=1))
+    assert await plan(scene) is Planned.NOW
+
+
+async def test_a_plan_waits_for_nothing_else(scene: Scene):
+    await put(scene, "promo")
+    await fill(scene, "promo", 3)
+    await scene.schedule("no message", shard=1)
+    await scene.put_in_processing("nor this", shard=2)
+    await send_message(scene, "later", at=scene.now + MINUTE)
     assert await plan(scene) is Planned.NOW
 
 
 async def test_a_plan_is_made_at_once_when_all_that_is_due_is_before_its_gates(scene: Scene):
     await put(scene, "promo")
     await fill(scene, "promo", 3)
-    await scene.put_in_processing("new", shard=1)
+    await send_message(scene, "new")
     assert await plan(scene) is Planned.BUSY
     await scene.sync()
     assert await plan(scene) is Planned.NOW

@@ -1,11 +1,12 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago, or, :by_importance, the one where the most important rows wait before gates; a holder that still
--- beats is never robbed. Says what work there is. When there is none it writes nothing and says when the next row is due.
+-- served longest ago; :turn prefers one where the most important rows wait before gates, or one with rows that need none. A
+-- holder that still beats is never robbed. Says what work there is. When there is none it writes nothing and says when the
+-- next row is due.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
 -- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows. Of gated lanes those
 -- count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global limit is used up for
--- the moment. Which shards have rows of theirs is read from the heads of the lanes over all shards that nobody holds: one
+-- the moment, and only the most important ones that have rows, wherever those are. Which shards have rows of theirs is read from the heads of the lanes over all shards that nobody holds: one
 -- that its holder left behind must not hide the others.
 with gate as materialized (
     select g.opens_at
@@ -33,27 +34,31 @@ ready as materialized (
      limit cast(:lanes_max as integer)
 ),
 heads as materialized (
-    select p.shard_id, min(r.priority) as priority
+    select p.shard_id, r.priority
       from ready r
      cross join lateral (select p.shard_id from matrixsched.processing_queue p
                           where p.lane = r.lane and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now}
                             and (p.expires_at is null or p.expires_at > {now})
                             and p.shard_id not in (select shard_id from held)
                           order by p.scheduled_at limit 1) p
-     group by p.shard_id
 ),
 chosen as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
-     where (not l.locked
-            or l.last_heartbeat_at < {now} - cast(:lease as interval)
-            or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
-       and coalesce(
+     cross join lateral (select coalesce(
                (select true from matrixsched.incoming_queue i
                  where i.shard_id = l.shard_id
                  order by i.created_at limit 1),
                (select true from matrixsched.processing_queue p
                  where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                 order by p.scheduled_at limit 1)) as ungated offset 0) w
+     where (not l.locked
+            or l.last_heartbeat_at < {now} - cast(:lease as interval)
+            or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
+       and coalesce(
+               w.ungated,
+               (select true from matrixsched.processing_queue p
+                 where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
                  order by p.scheduled_at limit 1),
                case when (select true from matrixsched.processing_queue p
                            where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
@@ -64,9 +69,10 @@ chosen as materialized (
                                                   and p.scheduled_at <= {now}
                                                 order by p.scheduled_at limit 1) w
                            limit 1) end,
-               l.shard_id in (select shard_id from heads))
-     order by case when cast(:by_importance as boolean)
-                   then (select h.priority from heads h where h.shard_id = l.shard_id) end nulls last,
+               l.shard_id in (select shard_id from heads where priority = (select min(priority) from heads)))
+     order by case cast(:turn as text)
+                   when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
+                   when 'ungated' then cast(not w.ungated as integer) end nulls last,
               l.last_processing_start_at, l.shard_id
      limit 1
        for update of l skip locked
@@ -86,6 +92,9 @@ select {now} as now, t.shard_id,
        coalesce((select true from matrixsched.processing_queue p
                   where p.shard_id = t.shard_id and p.lane = '' and p.scheduled_at <= {now}
                   order by p.scheduled_at limit 1), false) as due,
+       coalesce((select true from matrixsched.processing_queue p
+                  where p.shard_id = t.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
+                  order by p.scheduled_at limit 1), false) as coming,
        case when (select true from matrixsched.processing_queue p
                    where p.shard_id = t.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
                    order by p.lane limit 1)
@@ -95,15 +104,25 @@ select {now} as now, t.shard_id,
                                                and p.scheduled_at <= {now}
                                              order by p.scheduled_at limit 1) w)
             else '{}' end as lanes,
-       case when t.shard_id is null then '{}' else array(select lane from ready) end as gated_lanes,
+       case when t.shard_id is null then '{}'
+            else array(select r.lane from ready r
+                        where r.priority <= coalesce((select min(priority) from heads), r.priority)) end as gated_lanes,
        coalesce((select true from matrixsched.processing_queue p
                   where p.lane >= 'limit|' and p.lane < 'quota}'
                   order by p.lane limit 1), false) as holds,
        case when t.shard_id is null then least(
+           -- What is ready is with somebody else at this moment: took it just now, or holds the shard.
+           (select {now} + case when exists (select from heads) then interval '10 ms' else interval '50 ms' end
+              from ready limit 1),
            (select min(n.scheduled_at)
               from matrixsched.shard_locks l
              cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
                                   where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
+                                  order by p.scheduled_at limit 1) n),
+           (select min(n.scheduled_at)
+              from matrixsched.shard_locks l
+             cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
+                                  where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at > {now}
                                   order by p.scheduled_at limit 1) n),
            (select greatest(min(h.ready_at), (select opens_at from gate)) from matrixsched.held_lanes h
              where h.handler = any (cast(:gated_handlers as text[]))

@@ -9,6 +9,7 @@
 --   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
 --   suspect  interrupted twice or more                                 → to the suspects' lane; from a gated lane beyond
 --                                                                      :suspect_room, lest it hides the others there
+--   waiting  it could run, but there is no room beyond :claim_limit    → left as it is
 --   claimed  all others: attempt + 1, returned with the action
 -- At most :takes of each of :lanes. With :gated these are gated lanes, whose gates the caller holds open in the same
 -- transaction; rows that expired wait there for `expire_waiting`, lest they take the place of others.
@@ -69,7 +70,7 @@ running as materialized ( -- those of them whose rows nobody writes now; locked,
                             and s.claimed_by is not null and s.scheduled_at > {now}
                             for share of s skip locked) s
 ),
-judged as materialized (
+found as materialized (
     select d.*, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.expires_at, a.tick,
            a.tick_at, a.tick_failures, r.scheduled_at as blocked_until,
            case when a.action_guid is null then 'dead'
@@ -82,7 +83,7 @@ judged as materialized (
                     then 'gated'
                 when d.interrupted < cast(:suspect_from as integer) or d.lane like 'handler!%' then 'claimed'
                 when d.action_guid in (select action_guid from suspects) then 'claimed'
-                else 'suspect' end as verdict,
+                else 'suspect' end as finding,
            case when a.lane <> '' then a.lane
                 else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
                 end as gated_lane
@@ -93,6 +94,13 @@ judged as materialized (
                          offset 0) a on true
       left join (select action_id, max(scheduled_at) as scheduled_at from running group by action_id) r
         on r.action_id = d.action_id
+),
+judged as materialized (
+    select f.*,
+           case when f.finding = 'claimed'
+                     and row_number() over (partition by f.finding order by f.due_at) > cast(:claim_limit as integer)
+                then 'waiting' else f.finding end as verdict
+      from found f
 ),
 dropped as (
     delete from matrixsched.processing_queue p
@@ -107,7 +115,7 @@ remembered as (
            case verdict when 'dead' then 'superseded' else 'interrupted' end, 'its worker did not report back',
            claimed_by, claimed_at, {now}
       from judged
-     where claimed_by is not null and verdict <> 'busy'
+     where claimed_by is not null and verdict not in ('busy', 'waiting')
     on conflict do nothing
 ),
 settled as (

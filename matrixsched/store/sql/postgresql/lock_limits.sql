@@ -12,7 +12,7 @@ made as (
      where n.name >= 'key:' and n.name < 'key;' and (select count(*) from patience) > 0
        and exists (select from matrixsched.limits d where d.name = 'key:*')
        and not exists (select from matrixsched.limits l where l.name = n.name)
-     order by n.name
+     order by n.name collate "C"
     on conflict do nothing
     returning *
 ),

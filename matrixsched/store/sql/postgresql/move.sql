@@ -1,6 +1,6 @@
 -- move (postgresql). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands
 -- for it. Rows that are due, pass no gate and may run here are claimed in passing, at most :claim_limit of them, as `claim`
--- would; those that have to pass one go to their gated lanes, told by name; what is not due waits ungated. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
+-- would; those that have to pass one go to their gated lanes, told by name; what is not due waits in `coming` if it has one, else ungated. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
 -- Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
 with fence as materialized (
     select l.shard_id
@@ -57,6 +57,7 @@ judged as materialized (
                 when a.lane <> '' or exists (select from limited where name in ('global', 'handler:' || a.handler))
                     then 'gated'
                 else 'claimable' end as verdict,
+           a.lane <> '' as has_gate,
            case when a.lane <> '' then a.lane
                 else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
                 end as gated_lane
@@ -90,7 +91,10 @@ moved as (
            (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, claimed_by,
             claimed_at, added_at, moved_by, moved_at, rescheduled_by, rescheduled_at)
     select shard_id, action_id, action_guid,
-           case verdict when 'foreign' then 'handler:' || handler when 'gated' then gated_lane else '' end,
+           case when verdict = 'foreign' then 'handler:' || handler
+                when verdict = 'gated' then gated_lane
+                when verdict = 'waiting' and has_gate then 'coming'
+                else '' end,
            case when claimed then {now} + cast(:attempt_lease as interval)
                 when verdict = 'blocked' then least(blocked_until, {now} + cast(:attempt_lease as interval))
                 else scheduled_at end,

@@ -22,14 +22,20 @@ select {now} as now, s.settings,
   from matrixsched.quota_settings s;
 
 -- name: unsettled
+-- Whether messages of templates are due that are not before their gates yet; among the first rows of each shard.
 select true as unsettled
   from matrixsched.shard_locks l
- where coalesce((select true from matrixsched.incoming_queue i
-                  where i.shard_id = l.shard_id
-                  order by i.created_at limit 1),
-                (select true from matrixsched.processing_queue p
-                  where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
-                  order by p.scheduled_at limit 1))
+ cross join lateral ((select i.action_id, i.action_guid from matrixsched.incoming_queue i
+                       where i.shard_id = l.shard_id
+                       order by i.created_at limit cast(:rows_max as integer))
+                     union all
+                     (select p.action_id, p.action_guid from matrixsched.processing_queue p
+                       where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
+                       order by p.scheduled_at limit cast(:rows_max as integer))) r
+ cross join lateral (select from matrixsched.scheduled_actions a
+                      where a.shard_id = l.shard_id and a.action_id = r.action_id and a.action_guid = r.action_guid
+                        and a.state = 'live' and a.template is not null and a.scheduled_at <= {now}
+                     offset 0) a
  limit 1;
 
 -- name: put_off
@@ -112,7 +118,7 @@ missing as (
     select g.lane, g.priority, g.handler, g.ready_at
       from given g
      where not exists (select from matrixsched.held_lanes h where h.lane = g.lane)
-     order by g.lane
+     order by g.lane collate "C"
     on conflict do nothing
 ),
 listed as materialized (

@@ -70,6 +70,8 @@ buckets as materialized ( -- without a rate of their own: keys that are full aga
      where exists (select from turn) and l.name <> 'key:*' and l.requests is null
        and (l.slow_until is null or l.slow_until <= {now})
        and l.next_slot_ns < cast(extract(epoch from {now} - interval '1 hour') * 1000000000 as bigint)
+                            - coalesce((select cast(k.pool as numeric) * k.per_us * 1000 / k.requests
+                                          from matrixsched.limits k where k.name = 'key:*'), 0)
      order by l.name
      limit 1000
        for update skip locked

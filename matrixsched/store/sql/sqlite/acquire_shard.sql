@@ -1,9 +1,10 @@
 -- acquire_shard (sqlite). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago, or, :by_importance, the one where the most important rows wait before gates; a holder that still
--- beats is never robbed. Says what work there is. When there is none it writes nothing and says when the next row is due.
+-- served longest ago; :turn prefers one where the most important rows wait before gates, or one with rows that need none. A
+-- holder that still beats is never robbed. Says what work there is. When there is none it writes nothing and says when the
+-- next row is due.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
 -- Of gated lanes those count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global
--- limit is used up for the moment. Which shards have rows of theirs is read from the heads of the lanes over all shards that
+-- limit is used up for the moment, and only the most important ones that have rows, wherever those are. Which shards have rows of theirs is read from the heads of the lanes over all shards that
 -- nobody holds: one that its holder left behind must not hide the others.
 -- Differs from postgresql/acquire_shard.sql: three statements; choosing and taking are one write transaction.
 
@@ -39,11 +40,16 @@ heads as materialized (
              order by p.scheduled_at limit 1) as shard_id
       from ready r
 )
-select l.shard_id, (select json_group_array(lane) from ready) as gated_lanes,
+select l.shard_id,
+       (select json_group_array(r.lane) from ready r
+         where r.priority <= coalesce((select min(priority) from heads where shard_id is not null), r.priority))
+           as gated_lanes,
        exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds,
        exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id) as incoming,
        exists (select 1 from matrixsched_processing_queue p
                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}) as due,
+       exists (select 1 from matrixsched_processing_queue p
+                where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}) as coming,
        case when exists (select 1 from matrixsched_processing_queue p
                           where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
             then (select json_group_array(s.value) from json_each(:lanes) as s
@@ -57,14 +63,18 @@ select l.shard_id, (select json_group_array(lane) from ready) as gated_lanes,
    and (exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id)
         or exists (select 1 from matrixsched_processing_queue p
                     where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
+        or exists (select 1 from matrixsched_processing_queue p
+                    where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now})
         or case when exists (select 1 from matrixsched_processing_queue p
                               where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
                 then exists (select 1 from json_each(:lanes) as s
                               cross join matrixsched_processing_queue p
                               where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now})
                 else false end
-        or l.shard_id in (select shard_id from heads))
- order by case when :by_importance then (select min(h.priority) from heads h where h.shard_id = l.shard_id) end nulls last,
+        or l.shard_id in (select shard_id from heads
+                           where priority = (select min(priority) from heads where shard_id is not null)))
+ order by case :turn when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
+                     when 'ungated' then not (incoming or due) end nulls last,
           l.last_processing_start_at, l.shard_id
  limit 1;
 
@@ -88,7 +98,13 @@ select (select min((select p.scheduled_at from matrixsched_processing_queue p
                      where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
                      order by p.scheduled_at limit 1))
           from matrixsched_shard_locks l) as ungated_at,
-       (select max(min(h.ready_at), coalesce((select opens_at from gate), 0)) from matrixsched_held_lanes h
-         where h.handler in (select value from json_each(:gated_handlers))
-           and (h.ready_at > {now} or exists (select 1 from gate))) as gated_at,
+       (select min((select p.scheduled_at from matrixsched_processing_queue p
+                     where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at > {now}
+                     order by p.scheduled_at limit 1))
+          from matrixsched_shard_locks l) as coming_at,
+       -- What is ready is with somebody else at this moment: they hold the shard.
+       (select max(min(case when h.ready_at > {now} then h.ready_at else {now} + 50000 end),
+                   coalesce((select opens_at from gate), 0))
+          from matrixsched_held_lanes h
+         where h.handler in (select value from json_each(:gated_handlers))) as gated_at,
        exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds;

@@ -8,12 +8,13 @@
 --   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
 --   suspect  interrupted twice or more                                 → to the suspects' lane; from a gated lane beyond
 --                                                                      :suspect_room, lest it hides the others there
+--   waiting  it could run, but there is no room for more claims        → left as it is
 --   claimed  all others: attempt + 1, returned with the action
 -- A row whose claimed_by is still set when it is due was interrupted.
 -- With :gated it is a gated lane, whose gates the caller holds open in the same transaction; rows that expired wait there
 -- for `expire_waiting`, lest they take the place of others.
--- Differs from postgresql/claim.sql: one lane at a time; the caller picks the suspects that are claimed; `judge` reads, the others write what it said, row by row by
--- exact key; all in one write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if
+-- Differs from postgresql/claim.sql: one lane at a time; the caller picks the suspects that are claimed and
+-- those that wait for room; `judge` reads, the others write what it said, row by row by exact key; all in one write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if
 -- there is any work.
 
 -- name: probe

@@ -1,7 +1,7 @@
 -- move (sqlite). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands for
 -- it. Rows that are due, pass no gate and may run here are claimed in passing, as `claim` would: the caller chooses at
 -- most its limit of those that `judge` calls claimable. Those that have to pass a gate go to their gated lanes; what is not
--- due waits ungated. Earlier versions of its action that wait in processing
+-- due waits in `coming` if it has one, else ungated. Earlier versions of its action that wait in processing
 -- go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
 -- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
 -- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
@@ -39,6 +39,7 @@ select t.created_at, t.action_id, t.action_guid, t.scheduled_at as due_at, t.exp
                  or exists (select 1 from matrixsched_limits where name in ('global', 'handler:' || a.handler))
                 then 'gated'
             else 'claimable' end as verdict,
+       a.lane <> '' as has_gate,
        case when a.lane <> '' then a.lane
             else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
             end as gated_lane

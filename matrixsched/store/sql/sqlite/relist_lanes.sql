@@ -61,7 +61,9 @@ delete from matrixsched_held_lanes
 delete from matrixsched_limits
  where name <> 'key:*' and requests is null
    and (slow_until is null or slow_until <= {now})
-   and next_slot_ns < ({now} - 3600000000) * 1000;
+   and next_slot_ns < ({now} - 3600000000) * 1000
+                      - coalesce((select cast(k.pool as real) * k.per_us * 1000 / k.requests
+                                    from matrixsched_limits k where k.name = 'key:*'), 0);
 
 -- name: done
 update matrixsched_chores set done_at = {now} where name = 'lanes';

@@ -1,0 +1,68 @@
+"""The attempts that were claimed and have not started: whose turn it is, and from when on."""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+
+from matrixsched.clock import Clock
+from matrixsched.rules.intake import START_WITHIN_S
+from matrixsched.worker.leases import Held
+
+ROUNDING_S = 1e-6
+"""Instants are known to the microsecond: what is nearer than that has begun."""
+
+
+class Line:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: deque[Held] = deque()
+        self._prompt: deque[Held] = deque()
+        """Those whose slots have begun and will soon be void. Behind all that is waiting they would never start."""
+        self._timed: list[tuple[float, int, Held]] = []
+        """A heap of those whose slots are yet to begin."""
+        self._timed_count = 0
+
+    def __len__(self) -> int:
+        """How many may start now."""
+        return len(self._prompt) + len(self._waiting)
+
+    @property
+    def pressing(self) -> int:
+        """How many will need a handler at their time, and not later."""
+        return len(self._prompt) + len(self._timed)
+
+    def put(self, held: Held) -> bool:
+        """Put it in its place; whether it is now the first whose slot is yet to begin."""
+        now = self._clock.monotonic()
+        if held.starts_at > now + ROUNDING_S:
+            self._timed_count += 1
+            heappush(self._timed, (held.starts_at, self._timed_count, held))
+            return self._timed[0][2] is held
+        (self._prompt if held.void_at - now < START_WITHIN_S else self._waiting).append(held)
+        return False
+
+    def begin_slots(self) -> float | None:
+        """Let those go whose slots have begun; how long until the next one begins, if there is one."""
+        now = self._clock.monotonic()
+        while self._timed and self._timed[0][0] <= now + ROUNDING_S:
+            self._prompt.append(heappop(self._timed)[2])
+        return self._timed[0][0] - now if self._timed else None
+
+    def take(self) -> Held:
+        """The one whose turn it is."""
+        return (self._prompt or self._waiting).popleft()
+
+    def take_older_than(self, asked_at: float) -> list[Held]:
+        """Those that were claimed before that and are still waiting."""
+        stale = []
+        while self._waiting and self._waiting[0].asked_at <= asked_at:
+            stale.append(self._waiting.popleft())
+        return stale
+
+    def clear(self) -> list[Held]:
+        """All of them."""
+        everybody = [*self._prompt, *self._waiting, *(held for _, _, held in self._timed)]
+        for part in (self._prompt, self._waiting, self._timed):
+            part.clear()
+        return everybody
