@@ -30,9 +30,10 @@ from itertools import groupby
 from math import lcm
 
 from matrixsched.errors import BadInput, InvalidDuration
+from matrixsched.rules.durations import duration_text
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.templates import Distribution, SendWindow, Template
-from matrixsched.rules.times import TIME_MIN, check_duration, check_number
+from matrixsched.rules.times import TIME_MIN, check_number
 from matrixsched.rules.windows import check_window
 
 INTERVAL_MIN = timedelta(seconds=1)
@@ -79,9 +80,7 @@ class QuotaSettings:
     evening: SendWindow = SendWindow(time(18), time(22))
 
     def __post_init__(self) -> None:
-        check_duration("interval", self.interval)
-        if not INTERVAL_MIN <= self.interval <= INTERVAL_MAX:
-            raise InvalidDuration("interval", f"must be between a second and a day, but is {self.interval}")
+        _check_interval(self.interval)
         for argument in ("inside_share", "outside_share", "uniform_share"):
             check_number(argument, getattr(self, argument), least=SHARE_MIN, most=1)
         if self.inside_times_outside is not None:
@@ -97,6 +96,13 @@ class QuotaSettings:
         if self.inside_times_outside is None:
             return _exact(self.inside_share)
         return min(Fraction(1), _exact(self.inside_times_outside) * _exact(self.outside_share))
+
+
+def _check_interval(interval: object) -> None:
+    if not isinstance(interval, timedelta):
+        raise InvalidDuration("interval", f"must be a timedelta, not {type(interval).__name__}")
+    if not INTERVAL_MIN <= interval <= INTERVAL_MAX:
+        raise InvalidDuration("interval", f"is {duration_text(interval)}, but must be between a second and a day")
 
 
 def _check_spare(spare: object) -> Spare:
