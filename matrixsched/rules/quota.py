@@ -10,7 +10,9 @@ in that selection, MaxToSend messages in all and TemplateMaxToSend of one templa
 
 If it has messages inside, it sends those, up to the count for inside; only if they are fewer than that, and fewer than
 the count for outside, it fills up to the latter with messages outside. Weights shift the shares: a template of weight w
-has max(constant × w, w / sum of weights), at most everything. A share is rounded down, but not to nothing.
+has max(constant × w, w / sum of weights), at most everything. A share is rounded down, but not to nothing: where n is
+above MaxToSend the count for outside can be 0 while that for inside is not, and templates that have only messages
+outside would wait for as long as others have any inside; with 1 they have their turn.
 
 The counts of many templates add up to more than MaxToSend. So the lower numbers of priority go first, and among equals
 those that were served longest ago in this priority: the next windows begin with those that this one could not serve.
