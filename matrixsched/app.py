@@ -300,7 +300,7 @@ class App:
         request_id: str | None = None,
         connection: AsyncCaller | None = None,
     ) -> Scheduled:
-        """Make an action due at once; a finished one is run again (redriven)."""
+        """Make an action due at once; a finished one is run again (redriven), without the end that it had."""
         operation = self.scheduler.rescheduling(id, revive=True, expected_guid=expected_guid, request_id=request_id)
         return await self.scheduler.change(operation, connection)
 

@@ -64,8 +64,12 @@ class MatrixSchedError(Exception):
     remedy: ClassVar[str] = "See the message."
 
     def __str__(self) -> str:
+        return self.with_remedy(self.remedy)
+
+    def with_remedy(self, remedy: str) -> str:
+        """What happened, and this next move."""
         message = super().__str__()
-        return f"{message}{'' if message.endswith('?') else '.'} {self.remedy}"
+        return f"{message}{'' if message.endswith('?') else '.'} {remedy}"
 
 
 class BadInput(MatrixSchedError, ValueError):
@@ -107,7 +111,7 @@ class InvalidTime(BadInput):
 class InvalidDuration(BadInput):
     """A duration that is negative, absurd or none at all."""
 
-    remedy = "Pass a timedelta between nothing and ten years, for example timedelta(minutes=5)."
+    remedy = "Pass a timedelta that fits, for example timedelta(minutes=5)."
 
     def __init__(self, argument: str, why: str) -> None:
         super().__init__(f"{argument} {why}")
@@ -192,6 +196,8 @@ class NeverRuns(BadInput):
 
 class InvalidNumber(BadInput):
     """A number outside of what makes sense for it."""
+
+    remedy = "Choose such a number."
 
     def __init__(self, argument: str, value: object, why: str) -> None:
         super().__init__(f"{argument} is {value!r}, but {why}")

@@ -183,26 +183,19 @@ class Quota:
 
         `inside_share` and `inside_times_outside` are two ways to say the same: the one that is given last counts.
         """
-        if inside_share is not None and inside_times_outside is not None:
-            raise BadInput("inside_share and inside_times_outside are both given: choose one")
-        given = {
-            "interval": interval,
-            "inside_share": inside_share,
-            "outside_share": outside_share,
-            "uniform_share": uniform_share,
-            "inside_times_outside": inside_times_outside,
-            "spare": None if spare is None else _word(Spare, "spare", spare),
-            "morning": None if morning is None else check_window(morning),
-            "day": None if day is None else check_window(day),
-            "evening": None if evening is None else check_window(evening),
-        }
-        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        if inside_share is not None:
-            changes["inside_times_outside"] = None
-        store = self._store()
-        return await store.run(
-            store.transitions.set_quota_settings(lambda settings: replace(settings, **changes)),
+        change = check_quota_change(
+            interval=interval,
+            inside_share=inside_share,
+            outside_share=outside_share,
+            uniform_share=uniform_share,
+            inside_times_outside=inside_times_outside,
+            spare=None if spare is None else _word(Spare, "spare", spare),
+            morning=None if morning is None else check_window(morning),
+            day=None if day is None else check_window(day),
+            evening=None if evening is None else check_window(evening),
         )
+        store = self._store()
+        return await store.run(store.transitions.set_quota_settings(change))
 
 
 class CarryOut(Protocol):
@@ -263,6 +256,16 @@ class SyncQuota:
     def set(self, **changes: Any) -> QuotaSettings:
         """As Quota.set."""
         return self._carry_out(lambda _, quota: quota.set(**changes))
+
+
+def check_quota_change(**given: Any) -> Callable[[QuotaSettings], QuotaSettings]:
+    """What makes of settings those in which what is given is different; None: as it is."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    if "inside_share" in changes and "inside_times_outside" in changes:
+        raise BadInput("inside_share and inside_times_outside are both given: choose one")
+    if "inside_share" in changes:
+        changes["inside_times_outside"] = None
+    return lambda settings: replace(settings, **changes)
 
 
 def check_change(

@@ -59,7 +59,9 @@ class GateMetrics:
         window = "in the present window of the quota, and in the last one"
         granted = f"What a template may send {window}. {EVERYBODY}"
         self._granted = _Sampled(gauge("quota_granted", granted, "template", "window", mode=_LATEST))
-        used = f"What a template has sent {window}. {EVERYBODY}"
+        used = (
+            f"What is spent of that, by each claim, whether it then started in its slot or not, {window}. {EVERYBODY}"
+        )
         self._used = _Sampled(gauge("quota_used", used, "template", "window", mode=_LATEST))
         self._paused = gauge("templates_paused", f"Templates that are paused. {EVERYBODY}", mode=_LATEST)
         self._attempts = counter("template_attempts", "Attempts of templates that ended.", "template", "outcome")

@@ -210,18 +210,25 @@ def _attempt(
     }
 
 
+def _revival(sections: Sections) -> str:
+    """The beginning of the command that runs a finished action again."""
+    spec, status = sections["spec"], sections["status"]
+    assert isinstance(spec, Mapping)
+    assert isinstance(status, Mapping)
+    endless = "" if spec["expires_at"] is None else ", without an end"
+    if status["state"] in [state.value for state in FINISHED_BADLY]:
+        return f"To run it again{endless}: `matrixsched actions redrive"
+    return f"To run it once more{endless}: `matrixsched actions run-now"
+
+
 def next_move(sections: Sections, options: str) -> str:
     """What somebody who has read all this may want to do."""
     meta, status = sections["meta"], sections["status"]
     assert isinstance(meta, Mapping)
     assert isinstance(status, Mapping)
     quoted = as_argument(str(meta["id"]))
-    if status["state"] in [state.value for state in FINISHED_BADLY]:
-        return f"it is finished ({status['state']}). To run it again: `matrixsched actions redrive{options} {quoted}`."
     if status["state"] != State.LIVE.value:
-        return (
-            f"it is finished ({status['state']}). To run it once more: `matrixsched actions run-now{options} {quoted}`."
-        )
+        return f"it is finished ({status['state']}). {_revival(sections)}{options} {quoted}`."
     if status["running"]:
         return "an attempt is under way. If it does not end, its time limit ends it; see the worker's log."
     if str(status["standing"]).startswith(_DUE):

@@ -12,8 +12,10 @@ import typer
 import matrixsched
 from matrixsched.config import without_password
 from matrixsched.errors import (
+    ActionNotFound,
     BadInput,
     ConfigurationError,
+    LimitNotFound,
     MatrixSchedError,
     ModuleBroken,
     SchemaMismatch,
@@ -38,6 +40,9 @@ from matrixsched.ops.render import OUTPUT_LOST, forget_output, prepare_streams, 
 # What Typer raises for a wrong command line. By its subclass, because newer versions bring a Click of their own.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
+_TO_BE_CHANGED = (BadInput, ConfigurationError, SchemaMissing, SchemaMismatch, ActionNotFound, LimitNotFound)
+"""Whatever is wrong, to try the same command again would not help: also one that names what is not there."""
+
 cli = typer.Typer(
     name="matrixsched",
     help="Scheduled actions from the SQL database you already have.",
@@ -59,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # The user's own code, unlike ours: its trace is what they need.
         traceback.print_exception(error.__cause__)
         _fail(spoken(error), WRONG_USE)
-    except (BadInput, ConfigurationError, SchemaMissing, SchemaMismatch) as error:
-        _fail(spoken(error), WRONG_USE)
+    except _TO_BE_CHANGED as error:
+        _fail(spoken(error, typed), WRONG_USE)
     except MatrixSchedError as error:
-        _fail(spoken(error), FAILED)
+        _fail(spoken(error, typed), FAILED)
     except typer.Abort:
         _fail("nothing was done. Answer y to do it.", WRONG_USE)
     except _UsageError as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from matrixsched.errors import WrongUse
+from matrixsched.rules.durations import parse_duration
+from matrixsched.rules.times import check_duration
 
 
 def read_time(option: str, text: str) -> datetime:
@@ -20,6 +22,11 @@ def read_time(option: str, text: str) -> datetime:
         written = moment.isoformat()
         raise WrongUse(f"{option} is {text!r:.80}, which has no offset from UTC: write {written}Z, or {written}+01:00")
     return moment
+
+
+def read_duration(option: str, text: str, *, zero: bool = True) -> timedelta:
+    """A duration; `zero` says whether nothing at all is allowed."""
+    return check_duration(option, parse_duration(text, option), zero=zero)
 
 
 def read_payload(text: str | None) -> object:

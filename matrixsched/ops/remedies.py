@@ -5,7 +5,9 @@ An error's own remedy speaks to a programmer; where it names a call or a type of
 
 from __future__ import annotations
 
-from matrixsched.config import DatabaseSettings
+from collections.abc import Collection
+
+from matrixsched.config import DatabaseSettings, flag_of
 from matrixsched.errors import (
     ActionExists,
     ActionFinished,
@@ -14,6 +16,8 @@ from matrixsched.errors import (
     GuidMismatch,
     InvalidCron,
     InvalidDuration,
+    InvalidId,
+    InvalidNumber,
     InvalidPayload,
     InvalidTime,
     MatrixSchedError,
@@ -31,7 +35,7 @@ INSTALLATION = DatabaseSettings.model_fields["installation"].default
 REMEDIES: dict[type[MatrixSchedError], str] = {
     BadInput: "Correct the option and try again; nothing was written.",
     InvalidTime: "Write times as in 2026-03-29T09:00:00Z, between the years 1970 and 2200.",
-    InvalidDuration: "Choose a duration of at most ten years, as in 5m.",
+    InvalidDuration: "Choose another duration, as in 5m.",
     InvalidCron: 'Use five fields, minute hour day month weekday, for example "30 6 * * MON-FRI"; '
     "`matrixsched actions next --cron CRON` shows the runs.",
     NeverRuns: "Exclude less, or begin earlier; `matrixsched actions next` with the same rule shows what it leaves.",
@@ -49,9 +53,24 @@ REMEDIES: dict[type[MatrixSchedError], str] = {
 }
 
 
-def spoken(error: MatrixSchedError) -> str:
+def spoken(error: MatrixSchedError, typed: Collection[str] = ()) -> str:
     """The error in one line, ending with the next move for whoever typed the command."""
-    return " ".join(f"{Exception.__str__(error)}. {_remedy(error)}".split())
+    told = " ".join(error.with_remedy(_remedy(error)).split())
+    # What is wrong with an argument begins with its name; whoever typed an option knows it by that.
+    argument = _argument(error)
+    option = flag_of(argument)
+    is_typed = any(word.partition("=")[0] == option for word in typed)
+    return option + told.removeprefix(argument) if argument and is_typed else told
+
+
+def _argument(error: MatrixSchedError) -> str:
+    """The one that an error is about; none, if it is about something else."""
+    match error:
+        case InvalidId():
+            return error.what
+        case InvalidTime() | InvalidDuration() | InvalidNumber():
+            return error.argument
+    return ""
 
 
 def _remedy(error: MatrixSchedError) -> str:

@@ -134,6 +134,16 @@ def show_sections(sections: Mapping[str, Facts | Sequence[Facts]], *, as_json: b
         console().print()
 
 
+def differences(before: Facts, after: Facts) -> str:
+    """What is different afterwards, in words; nothing, if nothing is."""
+    changed = [name for name, value in after.items() if value != before[name]]
+    return ", ".join(f"{_title(name)} from {_or_none(before[name])} to {_or_none(after[name])}" for name in changed)
+
+
+def _or_none(value: object) -> str:
+    return "none" if value in (None, []) else _shown(value)
+
+
 def _print_list(facts: Facts) -> None:
     width = max(len(_title(name)) for name in facts)
     for name, value in facts.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from matrixsched.app import App
@@ -11,7 +11,7 @@ from matrixsched.errors import UnknownTemplate
 from matrixsched.ops.render import Count, Facts
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.quota import QuotaSettings
-from matrixsched.rules.templates import Template
+from matrixsched.rules.templates import Template, TemplateChange
 from matrixsched.rules.windows import window_text, windows_of
 
 COUNT_MAX = 10_000
@@ -46,6 +46,11 @@ class Standing:
             "last_served_at": template.last_served_at,
             "unfinished": Count(self.unfinished, COUNT_MAX),
         }
+
+    def after(self, change: TemplateChange) -> Standing:
+        """As it would stand."""
+        max_speed = None if change.lifts_max_speed else change.max_speed or self.template.max_speed
+        return replace(self, template=replace(change.apply(self.template), max_speed=max_speed))
 
     @property
     def pause(self) -> str:

@@ -192,10 +192,12 @@ def _reasons(standing: Standing) -> Iterator[Reason]:
 
 def _finished(action: Action) -> Reason:
     state = action.status.state
+    # It would not come far with an end that has passed; so to run it again takes its end away.
+    endless = "" if action.spec.expires_at is None else ", without an end"
     if state in (State.FAILED, State.QUARANTINED, State.EXPIRED):
-        move = Move("to run it again", "actions redrive", (action.id,))
+        move = Move(f"to run it again{endless}", "actions redrive", (action.id,))
     else:
-        move = Move("to run it once more", "actions run-now", (action.id,))
+        move = Move(f"to run it once more{endless}", "actions run-now", (action.id,))
     ended = {
         State.DONE: "it is done",
         State.FAILED: "it failed for good",

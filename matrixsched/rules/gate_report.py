@@ -17,7 +17,7 @@ HeldBy = tuple[Gate | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a template may send in a window of the quota, and what it has sent."""
+    """What a template may send in a window of the quota, and what its claims have spent of that."""
 
     template: str
     is_present: bool

@@ -15,7 +15,8 @@ _SECONDS = re.compile(r"\d{1,12}(\.\d+)?", re.ASCII)
 def retry_after(header: str | None, default: timedelta = timedelta(minutes=1)) -> datetime | timedelta:
     """When the header Retry-After says to come again, for SlowDown: after so many seconds, or at a date.
 
-    `default` if the answer has no such header, or one that cannot be read.
+    `default` if the answer has no such header, or one that cannot be read. A date that has passed, and no seconds at
+    all, are told as they are: a SlowDown lasts at least a second.
     """
     check_duration("default", default)
     text = (header or "").strip()

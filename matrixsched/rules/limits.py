@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from matrixsched.errors import InvalidId, InvalidLimit
+from matrixsched.errors import BadInput, InvalidId, InvalidLimit
 from matrixsched.rules.lanes import ANY_KEY, GLOBAL, handler_limit, key_limit, template_limit
 from matrixsched.rules.names import check_name
 from matrixsched.rules.rates import Rate
@@ -166,6 +166,8 @@ def check_limit_name(name: object) -> str:
     """The name itself if it is that of a limit."""
     if not isinstance(name, str):
         raise InvalidLimit(name, f"it must be text, not {type(name).__name__}")
+    if not name:
+        raise InvalidLimit(name, "it is empty")
     if name == GLOBAL:
         return name
     kind, colon, of = name.partition(":")
@@ -188,7 +190,7 @@ def _guess(kind: str, of: str) -> str:
 def check_key(key: object) -> str:
     """The key itself if an action can be put under it."""
     if check_name("limit", key) == "*":
-        raise InvalidId("limit", f"is *, but {ANY_KEY} stands for every key that has no limit of its own")
+        raise BadInput(f"limit is *, but {ANY_KEY} stands for every key that has no limit of its own: choose another")
     return str(key)
 
 

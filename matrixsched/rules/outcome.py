@@ -11,7 +11,7 @@ from matrixsched.rules.action import Attempt, Outcome, State
 from matrixsched.rules.lanes import handler_limit, key_limit
 from matrixsched.rules.limits import check_slowable
 from matrixsched.rules.rates import Rate, check_rate
-from matrixsched.rules.retry import Retry, retry_delay
+from matrixsched.rules.retry import Retry, first_delay, retry_delay
 from matrixsched.rules.schedule import is_misfire, next_tick
 from matrixsched.rules.texts import storable
 from matrixsched.rules.times import check_duration, check_time
@@ -19,6 +19,8 @@ from matrixsched.rules.times import check_duration, check_time
 UNREADABLE_DELAY = timedelta(seconds=10)
 UNREADABLE_DELAY_MIN = timedelta(seconds=1)
 EXPIRED_UNSTARTED = "expired before it could be started"
+SLOW_DOWN_MIN = timedelta(seconds=1)
+"""A service that says 429 and to come again at once, or at a time that has passed, is not asked at once for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class RetryAt:
 class SlowDown:
     """Told to slow down, as by HTTP 429: try again then, and until then let no worker start what is under this limit.
 
-    With `rate` it is only slowed down, to that. Counts neither as success nor as failure.
+    With `rate` it is only slowed down, to that. Counts neither as success nor as failure. It lasts at least a second,
+    also if `until` has passed, and this action waits at least as long as before its first retry.
     """
 
     until: datetime | timedelta
@@ -58,6 +61,12 @@ class SlowDown:
         if self.rate is not None:
             check_rate(self.rate)
         _check_reason("SlowDown.reason", self.reason)
+
+    def lasting(self, now: datetime, least: timedelta = SLOW_DOWN_MIN) -> datetime | timedelta:
+        """Until when, or for how long, but for no less than this."""
+        if isinstance(self.until, timedelta):
+            return max(self.until, least)
+        return self.until if self.until - now >= least else least
 
     def limit_of(self, attempt: Attempt) -> str:
         if self.limit is not None:
@@ -195,10 +204,11 @@ def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread
     match ending:
         case Done():
             return _tick_ended(attempt, Outcome.SUCCEEDED, State.DONE, now, spread)
-        case RetryAt(when=when, reason=reason) | SlowDown(until=when, reason=reason):
-            later = when if isinstance(when, datetime) else None
-            delay = when if isinstance(when, timedelta) else None
-            return _again(attempt, Outcome.RETRIED, now, at=later, delay=delay, error=reason or None)
+        case RetryAt(when, reason):
+            return _deferred(attempt, when, reason, now)
+        case SlowDown(reason=reason):
+            least = max(SLOW_DOWN_MIN, first_delay(policy, spread))
+            return _deferred(attempt, ending.lasting(now, least), reason, now)
         case Cancel(reason):
             return _end(attempt, Outcome.CANCELLED, State.CANCELLED, error=reason or None)
         case Failed(error):
@@ -216,6 +226,12 @@ def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread
             return _tick_ended(attempt, Outcome.MISSED, State.EXPIRED, now, spread, error="not started in time")
         case _:
             assert_never(ending)
+
+
+def _deferred(attempt: Attempt, when: datetime | timedelta, reason: str, now: datetime) -> Verdict:
+    at = when if isinstance(when, datetime) else None
+    delay = when if isinstance(when, timedelta) else None
+    return _again(attempt, Outcome.RETRIED, now, at=at, delay=delay, error=reason or None)
 
 
 def _failed(attempt: Attempt, outcome: Outcome, error: str, policy: Retry, now: datetime, spread: float) -> Verdict:

@@ -10,7 +10,9 @@ in that selection, MaxToSend messages in all and TemplateMaxToSend of one templa
 
 If it has messages inside, it sends those, up to the count for inside; only if they are fewer than that, and fewer than
 the count for outside, it fills up to the latter with messages outside. Weights shift the shares: a template of weight w
-has max(constant × w, w / sum of weights), at most everything. A share is rounded down, but not to nothing.
+has max(constant × w, w / sum of weights), at most everything. A share is rounded down, but not to nothing: where n is
+above MaxToSend the count for outside can be 0 while that for inside is not, and templates that have only messages
+outside would wait for as long as others have any inside; with 1 they have their turn.
 
 The counts of many templates add up to more than MaxToSend. So the lower numbers of priority go first, and among equals
 those that were served longest ago in this priority: the next windows begin with those that this one could not serve.
@@ -30,9 +32,10 @@ from itertools import groupby
 from math import lcm
 
 from matrixsched.errors import BadInput, InvalidDuration
+from matrixsched.rules.durations import duration_text
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.templates import Distribution, SendWindow, Template
-from matrixsched.rules.times import TIME_MIN, check_duration, check_number
+from matrixsched.rules.times import TIME_MIN, check_number
 from matrixsched.rules.windows import check_window
 
 INTERVAL_MIN = timedelta(seconds=1)
@@ -79,9 +82,7 @@ class QuotaSettings:
     evening: SendWindow = SendWindow(time(18), time(22))
 
     def __post_init__(self) -> None:
-        check_duration("interval", self.interval)
-        if not INTERVAL_MIN <= self.interval <= INTERVAL_MAX:
-            raise InvalidDuration("interval", f"must be between a second and a day, but is {self.interval}")
+        _check_interval(self.interval)
         for argument in ("inside_share", "outside_share", "uniform_share"):
             check_number(argument, getattr(self, argument), least=SHARE_MIN, most=1)
         if self.inside_times_outside is not None:
@@ -97,6 +98,13 @@ class QuotaSettings:
         if self.inside_times_outside is None:
             return _exact(self.inside_share)
         return min(Fraction(1), _exact(self.inside_times_outside) * _exact(self.outside_share))
+
+
+def _check_interval(interval: object) -> None:
+    if not isinstance(interval, timedelta):
+        raise InvalidDuration("interval", f"must be a timedelta, not {type(interval).__name__}")
+    if not INTERVAL_MIN <= interval <= INTERVAL_MAX:
+        raise InvalidDuration("interval", f"is {duration_text(interval)}, but must be between a second and a day")
 
 
 def _check_spare(spare: object) -> Spare:

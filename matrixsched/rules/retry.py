@@ -43,8 +43,15 @@ def retry_delay(policy: Retry, failures: int, spread: float) -> timedelta | None
 
     `spread` in [0, 1) is drawn by the caller, so equal inputs give equal answers.
     """
-    if failures >= policy.max_attempts:
-        return None
+    return None if failures >= policy.max_attempts else _delay(policy, failures, spread)
+
+
+def first_delay(policy: Retry, spread: float) -> timedelta:
+    """How long to wait before the first retry, however many there may be."""
+    return _delay(policy, 1, spread)
+
+
+def _delay(policy: Retry, failures: int, spread: float) -> timedelta:
     # 2 ** 1000 seconds do not fit a timedelta, so the comparison is made in floats.
     wait_s = policy.first_delay.total_seconds() * policy.factor ** min(failures - 1, 100)
     longest_s = policy.max_delay.total_seconds()

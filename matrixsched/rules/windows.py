@@ -34,13 +34,15 @@ def parse_window(text: str) -> SendWindow:
     if found is None:
         raise InvalidWindow(text, "it must be two times of the day with a dash between them")
     begin_hour, begin_minute, end_hour, end_minute = (int(part or 0) for part in found.groups())
+    if (begin_hour, begin_minute, end_hour, end_minute) == (0, 0, 24, 0):
+        raise InvalidWindow(text, "it is the whole day, for which there is the distribution uniform")
     if (end_hour, end_minute) == (24, 0):
         end_hour = 0
     try:
         window = SendWindow(time(begin_hour, begin_minute), time(end_hour, end_minute))
     except ValueError:
-        raise InvalidWindow(text, "a day has the times from 00:00 to 24:00") from None
-    return check_window(window)
+        raise InvalidWindow(text, "its times go from 00:00 to 23:59, and it may end at 24:00") from None
+    return _check_ends(window, text)
 
 
 def window_text(window: SendWindow) -> str:
@@ -59,10 +61,12 @@ def check_window(window: object) -> SendWindow:
             raise InvalidWindow(edge, "its ends must be times of the day without a zone: it is the recipient's")
         if edge.second or edge.microsecond:
             raise InvalidWindow(edge, "its ends must be whole minutes")
+    return _check_ends(window, window_text(window))
+
+
+def _check_ends(window: SendWindow, written: str) -> SendWindow:
     if window.begins == window.ends:
-        raise InvalidWindow(
-            window_text(window), "it ends when it begins; for the whole day use the distribution uniform"
-        )
+        raise InvalidWindow(written, "it ends when it begins; for the whole day use the distribution uniform")
     return window
 
 

@@ -73,9 +73,7 @@ class Stage(Assertions):
         instant = check_time("instant", instant)
         if instant < self.now:
             raise InvalidTime("instant", f"lies before {self.now}, and a stage does not travel back")
-        ran = await self._travel(instant)
-        self.clock.advance(max(instant - self.now, timedelta(0)))
-        return ran
+        return await self._travel(instant, arrives=True)
 
     async def run_due(self) -> list[Ran]:
         """Run what is due now, and whatever becomes due by it; no time passes."""
@@ -85,7 +83,8 @@ class Stage(Assertions):
         """Travel from due time to due time until nothing is left to run, but not further than `within`."""
         return await self._travel(self.now + check_duration("within", within))
 
-    async def _travel(self, until: datetime) -> list[Ran]:
+    async def _travel(self, until: datetime, *, arrives: bool = False) -> list[Ran]:
+        """Go from due time to due time, and then, if the journey `arrives`, on to its end."""
         self.check_alive()
         if self._travelling:
             raise StageError("the stage is travelling already")
@@ -96,6 +95,9 @@ class Stage(Assertions):
             while (due := self._next_due()) is not None and due <= until:
                 self.clock.advance(due - self.now)
                 await self._steps.run_due(since=since)
+            if arrives and self.now < until:
+                self.clock.advance(until - self.now)
+                await self._steps.run_due(since=since)  # nothing comes due, but something may have expired
         finally:
             self._travelling = False
         return self._steps.ran[since:]

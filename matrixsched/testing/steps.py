@@ -89,7 +89,7 @@ class Steps:
         self._app.middlewares.insert(0, self._around)
 
     async def run_due(self, *, since: int) -> None:
-        """Run everything that is due now, and whatever becomes due by it.
+        """Run everything that is due now, and whatever becomes due by it; then end what is held past its end.
 
         `since` is how many attempts had been made when the test asked for this.
         """
@@ -99,18 +99,19 @@ class Steps:
         try:
             while self._faults.away_until is None:
                 worker = worker or Worker(self._app, self._policy, name="stage", clock=HastyClock(self._clock))
-                before, rest_s = len(self.ran), 0.0
+                before, is_quiet = len(self.ran), False
                 try:
                     await self._record(worker)
                     await worker.intake.relist()
                     rest_s = await worker.intake.step()
                     await worker.runner.watch()  # gives back what came too late for its slot
+                    is_quiet = rest_s > 0 and await self._expire(worker)
                 except DatabaseError:
                     if (tries := tries + 1) > TRIES_MAX:
                         raise
                 if not await self._run_waiting(worker, since):
                     worker = None
-                elif rest_s > 0 and len(self.ran) == before:
+                elif is_quiet and len(self.ran) == before:
                     return
         finally:
             if worker is not None and not worker.recorder.is_idle:
@@ -157,6 +158,13 @@ class Steps:
                 await worker.leases.extend(self._app.store)
             with suppress(DatabaseError):
                 await worker.runner.watch()
+
+    async def _expire(self, worker: Worker) -> bool:
+        """End what waits past its end, as workers do when they tidy up; False while there is something to run first."""
+        while not worker.runner.has_waiting:
+            if not await worker.tidying.expire():
+                return True
+        return False
 
     async def _record(self, worker: Worker) -> None:
         """Record outcomes; those that a transaction of the test holds up are left for later."""

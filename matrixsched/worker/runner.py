@@ -226,8 +226,8 @@ class Runner:
             # Whatever we did not think of concerns this attempt alone: its neighbours run, and the worker lives.
             ending = Failed(describe(error))
         if isinstance(ending, SlowDown):
-            patience_s = self._policy.farewell.total_seconds()
-            await tell_fleet(self._store, held.attempt, ending, self._events, patience_s=patience_s)
+            now, patience_s = self._database_now(held), self._policy.farewell.total_seconds()
+            await tell_fleet(self._store, held.attempt, ending, self._events, now=now, patience_s=patience_s)
         if ending is not None:
             self._end(held, ending, started_at)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import anyio
 
 from matrixsched.events import Events, SlowDownTold, StepFailed
@@ -13,11 +15,13 @@ from matrixsched.store.store import Store
 from matrixsched.worker.pace import described
 
 
-async def tell_fleet(store: Store, attempt: Attempt, told: SlowDown, events: Events, *, patience_s: float) -> None:
+async def tell_fleet(
+    store: Store, attempt: Attempt, told: SlowDown, events: Events, *, now: datetime, patience_s: float
+) -> None:
     """Close the limit, or slow it down. If that fails the outcome still counts: the next attempt will be told again."""
     change = store.transitions.slow_down(
         told.limit_of(attempt),
-        told.until,
+        told.lasting(now),
         rate=None if told.rate is None else check_rate(told.rate),
         reason=storable(told.reason) or None,
     )
@@ -27,5 +31,5 @@ async def tell_fleet(store: Store, attempt: Attempt, told: SlowDown, events: Eve
     except Exception as error:
         events.emit(StepFailed("slow_down", described(error), 1, 0.0))
         return
-    if slowed is not None and slowed.slow_until is not None:  # else that has passed already
+    if slowed is not None and slowed.slow_until is not None:  # else it was over before it could be written
         events.emit(SlowDownTold(slowed.name, slowed.slow_until, slowed.slow_rate))

@@ -63,6 +63,15 @@ class Tidying:
         await self._store.run(self._do.keep_chore(TIDY, self._holder, batch.position, lease=lease))
         return rest_s
 
+    async def expire(self) -> bool:
+        """Only this, and at once: end a batch of what waits past its end; whether there may be more."""
+        limit = self._policy.tidy_batch
+        expiry = await self._store.run(self._do.expire_waiting(limit=limit))
+        if expiry.gone:
+            rows = expiry.gone - expiry.expired
+            self._events.emit(Tidied(0, 0, rows, expired=expiry.expired, expired_of=expiry.templates))
+        return expiry.gone >= limit
+
     async def leave(self) -> None:
         """Let another worker go on with it at once, and not only when the lease is over."""
         if self._may_hold:

@@ -161,6 +161,28 @@ async def test_how_the_quota_is_used(app: App, clock: ManualClock) -> None:
     assert held(found)['gate="unplanned",template="promo"'] == 20 - granted
 
 
+async def test_a_claim_that_came_too_late_for_its_slot_has_spent_its_share(app: App, clock: ManualClock) -> None:
+    worker = Worker(app)
+    metrics = Metrics(app, worker=worker)
+    await app.limits.set("global", "1/s")
+    await app.templates.set("promo")
+    clock.advance(HOUR)
+    await app.schedule("send", template="promo")
+    while not worker.runner.has_waiting:
+        await worker.intake.step()
+    clock.advance(SECOND)
+    await worker.runner.run_next()
+    await worker.runner.watch()
+    await worker.sampling.gates()
+    found = scraped(metrics)
+    assert found["matrixsched_slots_void_total"] == 1
+    assert found['matrixsched_quota_used{template="promo",window="present"}'] == 1
+    assert not [name for name in found if name.startswith("matrixsched_template_attempts_total")], "nothing was sent"
+    text = generate_latest(metrics.registry).decode()
+    (help,) = [line for line in text.splitlines() if line.startswith("# HELP matrixsched_quota_used")]
+    assert "spent" in help
+
+
 async def test_what_expires_unsent_is_counted_by_its_template_however_it_is_found(app: App, clock: ManualClock) -> None:
     worker = Worker(app)
     metrics = Metrics(app, worker=worker)

@@ -223,11 +223,11 @@ def test_it_is_said_where_an_action_waits_that_is_due_and_why(matrixsched: Matri
     )
 
 
-def test_an_action_that_is_not_there_is_a_failure(matrixsched: Matrixsched, database_url: str) -> None:
+def test_an_action_that_is_not_there_is_wrong_use(matrixsched: Matrixsched, database_url: str) -> None:
     plant(database_url, live=1)
     for command in (["show", "x"], ["next", "x"], ["cancel", "mail:0", "x", "--yes"], ["run-now", "x", "--yes"]):
         failed = matrixsched(*at(database_url, *command))
-        assert failed.code == 1
+        assert failed.code == 2
         assert failed.err == (
             "matrixsched: there is no action 'x'. Check the id and the installation; finished actions are pruned after "
             "a time.\n"

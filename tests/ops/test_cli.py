@@ -260,7 +260,7 @@ def test_an_installation_name_that_cannot_be_one_is_wrong_use(matrixsched: Matri
     refused = matrixsched("init", "--database", f"sqlite:///{tmp_path}/x.db", "--installation", "x; drop table")
     assert refused.code == 2
     assert refused.err == (
-        "matrixsched: installation is 'x; drop table'. Use at most 40 of a-z, 0-9 and _, beginning with a letter.\n"
+        "matrixsched: --installation is 'x; drop table'. Use at most 40 of a-z, 0-9 and _, beginning with a letter.\n"
     )
 
 

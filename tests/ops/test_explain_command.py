@@ -101,7 +101,7 @@ def test_the_table_shows_the_same_as_the_json_and_ends_with_the_next_move(
 def test_an_action_that_does_not_exist_cannot_be_explained(matrixsched: Matrixsched, database_url: str) -> None:
     on(database_url, lambda app: app.schedule("send", id="a"))
     answer = matrixsched("explain", "b", "--database", database_url)
-    assert (answer.code, answer.out) == (1, "")
+    assert (answer.code, answer.out) == (2, "")
     assert "there is no action 'b'" in answer.err
 
 
@@ -242,6 +242,27 @@ def test_what_expired_and_what_will(database_url: str, explain: Explain) -> None
     found = explain()
     assert found.kinds == ["not_due", "expires"]
     assert "never runs" in found.reasons[1]["explained"]
+
+
+def test_what_expired_is_run_again_without_an_end(
+    matrixsched: Matrixsched, database_url: str, explain: Explain
+) -> None:
+    async def work(app: App, clock: ManualClock) -> None:
+        await app.schedule("send", id="a", expires_at=clock.now() + SECOND)
+        clock.advance(HOUR)
+        await meet(app, "send")
+
+    play(database_url, work, ago=HOUR)
+    command = f"matrixsched actions redrive --database {database_url} a"
+    found = explain()
+    assert (found.kinds, found.action["state"]) == (["finished"], "expired")
+    assert found.said.endswith(f"To run it again, without an end: `{command}`.\n")
+    show = ("actions", "show", "a", "--database", database_url)
+    assert f"To run it again, without an end: `{command}`." in matrixsched(*show).err
+    redriven = matrixsched("actions", "redrive", "a", "--database", database_url, "--yes")
+    assert "an end (expires_at) that they had does not apply any more" in redriven.err
+    after = matrixsched(*show, "--json").json
+    assert (after["status"]["state"], after["spec"]["expires_at"]) == ("live", None)
 
 
 # Before gates. Workers come, find them shut, and go.

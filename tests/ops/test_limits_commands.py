@@ -90,7 +90,7 @@ def test_one_that_is_removed_is_gone(limits: Limits) -> None:
 @pytest.mark.parametrize("verb", ["show", "remove", "resume"])
 def test_what_is_not_there_is_said_so(limits: Limits, verb: str) -> None:
     refused = limits(verb, "key:acme")
-    assert (refused.code, refused.out) == (1, "")
+    assert (refused.code, refused.out) == (2, "")
     assert refused.err == "matrixsched: there is no limit 'key:acme'. `matrixsched limits list` shows those that are.\n"
 
 
@@ -134,17 +134,19 @@ def test_keys_are_counted_and_listed_on_request_page_by_page(limits: Limits) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["set", "promo", "1/s"], "did you mean handler:promo, template:promo or key:promo?"),
+        (["set", "promo", "1/s"], "did you mean handler:promo, template:promo or key:promo? A limit is called"),
+        (["set", "Global", "1/s"], "did you mean global? A limit is called"),
+        (["set", "", "1/s"], "the limit '' cannot be used: it is empty. A limit is called"),
         (["set", "template:promo", "1/s"], "there is no template 'promo'"),
         (["set", "global", "10"], "Write a whole number above zero and a time, for example 10000/min"),
         (["set", "global", "0/min"], "must be between 1 and 1,000,000,000"),
         (["set", "global", "nan/min"], "Write a whole number above zero"),
-        (["set", "global", "1/s", "--pool", "-1"], "pool is -1, but must be between 0 and"),
+        (["set", "global", "1/s", "--pool", "-1"], "matrixsched: --pool is -1, but must be between 0 and"),
         (["set", "global", "1/s", "--pool", "some"], "Invalid value for '--pool'"),
         (["slow-down", "global"], "say how long, either by --for or by --until"),
         (["slow-down", "global", "--for", "1m", "--until", "2030-01-01T00:00Z"], "either by --for or by --until"),
-        (["slow-down", "global", "--for", "0s"], "until is zero"),
-        (["slow-down", "global", "--until", "2020-01-01T00:00Z"], "until has passed already"),
+        (["slow-down", "global", "--for", "0s"], "matrixsched: --for is zero"),
+        (["slow-down", "global", "--until", "2020-01-01T00:00Z"], "matrixsched: --until has passed already"),
         (["slow-down", "global", "--until", "2030-01-01"], "has no offset from UTC"),
         (["slow-down", "global", "--for", "soon"], "--for is 'soon'"),
         (["slow-down", "global", "--for", "1m", "--rate", "1"], "Write a whole number above zero"),

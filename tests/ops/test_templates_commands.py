@@ -99,26 +99,46 @@ def test_a_template_that_exists_is_changed_only_when_that_is_confirmed(operator:
     operator.templates("set", "promo", "--max-speed", "100/min")
     refused = operator.templates("set", "promo", "--distribution", "evening")
     assert refused.code == 2
-    assert "will be changed" in refused.err
+    assert (
+        "'promo' will be changed: distribution from uniform to evening, windows from none to 18:00-22:00.\n"
+        in refused.err
+    )
     assert operator.get("promo").distribution == "uniform"
     assert operator(*suggestion(refused.err)).code == 0
     changed = operator.get("promo")
     assert (changed.distribution, changed.max_speed) == ("evening", Rate(100, timedelta(minutes=1)))
     assert operator.templates("show", "promo", "--json").json["windows"] == ["18:00-22:00"]
-    operator.templates("set", "promo", "--max-speed", "none", "--yes")
+    lifted = operator.templates("set", "promo", "--max-speed", "none", "--yes")
+    assert "will be changed: max speed from 100/min to none.\n" in lifted.err
     assert operator.get("promo").max_speed is None
+
+
+def test_a_template_that_exists_is_not_changed_into_itself(operator: Operator) -> None:
+    operator.templates("set", "promo", "--weight", "2", "--max-speed", "100/min")
+    for same in (["--weight", "2"], ["--max-speed", "100/min", "--zone", "UTC", "--yes"]):
+        answer = operator.templates("set", "promo", *same, "--json")
+        assert (answer.code, answer.json["weight"]) == (0, 2)
+        assert "nothing to do: it is so already" in answer.err
+    for yes in ([], ["--yes"]):
+        refused = operator.templates("set", "promo", *yes)
+        assert (refused.code, refused.out) == (2, "")
+        assert "exists, and nothing is given that shall be changed: name it, as in --weight 2." in refused.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("set", "promo", "--distribution", "noon"), "uniform, morning, day, evening, own"),
-        (("set", "promo", "--distribution", "own"), "needs windows"),
+        (
+            ("set", "promo", "--distribution", "own"),
+            "--distribution own needs windows: give some, as in --window 08:00-12:00.",
+        ),
         (("set", "promo", "--window", "12:00-12:00"), "ends when it begins"),
+        (("set", "promo", "--window", "00:00-24:00"), "'00:00-24:00' cannot be used: it is the whole day"),
         (("set", "promo", "--max-speed", "0/min"), "cannot be used"),
         (("set", "promo", "--max-speed", "fast"), "cannot be used"),
         (("set", "promo", "--zone", "Europe/Berln"), "Europe/Berlin"),
-        (("set", "promo", "--weight", "0"), "weight"),
+        (("set", "promo", "--weight", "0"), "matrixsched: --weight is 0.0, but"),
         (("set", "promo", "--weight", "nan"), "weight"),
         (("show", "newsletter"), "close to it: news-letter"),
         (("pause", "nobody"), "matrixsched templates set NAME"),
@@ -127,7 +147,8 @@ def test_a_template_that_exists_is_changed_only_when_that_is_confirmed(operator:
         (("remove", "nobody", "--yes"), "no template"),
         (("pause", "news-letter", "--for", "1h", "--until", "2190-01-01T00:00:00Z"), "choose one"),
         (("pause", "news-letter", "--for", "soon"), "--for"),
-        (("pause", "news-letter", "--until", "2020-01-01T00:00:00Z"), "not in the future"),
+        (("pause", "news-letter", "--for", "0"), "matrixsched: --for is zero."),
+        (("pause", "news-letter", "--until", "2020-01-01T00:00:00Z"), "matrixsched: --until is not in the future"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(operator: Operator, arguments, said) -> None:
@@ -195,32 +216,48 @@ def test_the_settings_of_the_quota_are_shown_and_changed(operator: Operator) -> 
     assert shown.json["inside_share"] == 0.05
     refused = operator("quota", "set", "--interval", "30s", "--spare", "share", "--day", "11:00-17:00")
     assert refused.code == 2
-    assert "interval, spare, day" in refused.err
+    changes = "interval from 1m to 30s, spare from leave to share, day from 12:00-18:00 to 11:00-17:00"
+    assert f"for all templates will be changed: {changes}.\n" in refused.err
     assert on(operator.url, lambda app: app.quota.settings()) == QuotaSettings()
     assert operator(*suggestion(refused.err)).code == 0
     changed = operator("quota", "show", "--json").json
     assert (changed["interval"], changed["spare"], changed["day"]) == ("30s", "share", "11:00-17:00")
     ratio = operator("quota", "set", "--inside-times-outside", "4", "--yes", "--json").json
     assert (ratio["inside_times_outside"], ratio["inside_share"]) == (4, 0.04)
+    same = operator("quota", "set", "--inside-times-outside", "4", "--interval", "30s", "--json")
+    assert (same.code, same.json) == (0, ratio)
+    assert "nothing to do: it is so already" in same.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((), "nothing is given"),
-        (("--interval", "10ms"), "between a second and a day"),
+        (
+            ("--interval", "10ms"),
+            "matrixsched: --interval is 10ms, but must be between a second and a day. Choose anoth",
+        ),
+        (
+            ("--interval", "20000d"),
+            "is 20000d, but must be between a second and a day. Choose another duration, as in 5m.",
+        ),
+        (("--inside-share", "2"), "matrixsched: --inside-share is 2.0, but must be between 1e-06 and 1. Choose such a"),
         (("--interval", "soon"), "--interval"),
-        (("--uniform-share", "0"), "uniform_share"),
-        (("--uniform-share", "nan"), "uniform_share"),
-        (("--spare", "burn"), "leave, share"),
+        (("--uniform-share", "0"), "--uniform-share is 0.0"),
+        (("--uniform-share=nan",), "--uniform-share is nan"),
+        (("--spare", "burn"), "leave or share. Correct the option and try again; nothing was written."),
         (("--morning", "early"), "cannot be used"),
-        (("--inside-share", "0.1", "--inside-times-outside", "3"), "choose one"),
+        (
+            ("--inside-share", "0.1", "--inside-times-outside", "3"),
+            "--inside-share and --inside-times-outside are both",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(operator: Operator, arguments, said) -> None:
-    refused = operator("quota", "set", *arguments, "--yes")
-    assert (refused.code, refused.out) == (2, "")
-    assert said in refused.err
+    for yes in ([], ["--yes"]):  # told at once, and not only when it is confirmed
+        refused = operator("quota", "set", *arguments, *yes)
+        assert (refused.code, refused.out) == (2, "")
+        assert said in refused.err
     assert on(operator.url, lambda app: app.quota.settings()) == QuotaSettings()
 
 

@@ -95,10 +95,12 @@ def test_what_is_due_and_held_by_nothing_waits_for_a_worker():
     ],
 )
 def test_what_is_finished_says_how_and_when_and_how_to_run_it_again(state, command):
-    finished = an_action({"state": state, "finished_at": NOW - MINUTE}, expires_at=NOW + MINUTE)
-    found = reason(action=finished, row=None)
-    assert reasons(action=finished, row=None) == [Why.FINISHED]
-    assert (found.since, found.move.command, found.move.arguments) == (NOW - MINUTE, command, ("a",))
+    for expires_at in (None, NOW + MINUTE):
+        finished = an_action({"state": state, "finished_at": NOW - MINUTE}, expires_at=expires_at)
+        found = reason(action=finished, row=None)
+        assert reasons(action=finished, row=None) == [Why.FINISHED]
+        assert (found.since, found.move.command, found.move.arguments) == (NOW - MINUTE, command, ("a",))
+        assert found.move.text.endswith(", without an end") == (expires_at is not None)
 
 
 def test_what_was_cancelled_while_it_ran_says_so():

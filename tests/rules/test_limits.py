@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixsched.errors import InvalidId, InvalidLimit
+from matrixsched.errors import BadInput, InvalidLimit
 from matrixsched.rules.limits import Closed, Limit, check_key, check_limit_name, in_nanoseconds, slower
 from matrixsched.rules.rates import Rate, parse_rate
 from matrixsched.rules.throughput import first_slot
@@ -58,7 +58,7 @@ def test_a_limit_is_called_after_what_it_limits(name):
         ("key:" + "x" * 257, "the name after key: has 257 bytes, 256 are allowed"),
         ("handler:a\n", "the name after handler: holds the control character U+000A at position 1"),
         ("global:", "global: of what?"),
-        ("", "did you mean"),
+        ("", "the limit '' cannot be used: it is empty."),
         (7, "it must be text, not int"),
         (None, "it must be text, not NoneType"),
     ],
@@ -72,8 +72,9 @@ def test_any_other_name_is_refused_with_what_was_probably_meant(name, said):
 
 def test_no_action_can_be_under_the_key_that_stands_for_all_others():
     assert check_key("acme") == "acme"
-    with pytest.raises(InvalidId, match="every key that has no limit of its own"):
+    with pytest.raises(BadInput, match="every key that has no limit of its own: choose another") as refused:
         check_key("*")
+    assert "control characters" not in str(refused.value)
 
 
 # What holds.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Claim, Outcome, State, Terms
 from matrixsched.rules.outcome import (
+    SLOW_DOWN_MIN,
     Cancel,
     Done,
     Expired,
@@ -30,6 +31,7 @@ from matrixsched.rules.texts import TEXT_CHARACTERS_MAX
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 HOURLY = every(timedelta(hours=1), anchor=NOW)
 TWICE = Retry(max_attempts=2, first_delay=SECOND, jitter=0)
@@ -84,6 +86,8 @@ EXPIRING = an_attempt(expires_at=NOW + timedelta(milliseconds=500))
         (ONCE, SlowDown(NOW + 5 * SECOND), Outcome.RETRIED, State.LIVE, 0, NOW + 5 * SECOND, None),
         (FAILED_BEFORE, SlowDown(5 * SECOND, rate="1/s"), Outcome.RETRIED, State.LIVE, 0, None, 5 * SECOND),
         (EXPIRING, SlowDown(HOUR), Outcome.RETRIED, State.EXPIRED, 0, None, None),
+        (ONCE, SlowDown(NOW - HOUR), Outcome.RETRIED, State.LIVE, 0, None, SECOND),
+        (FAILED_BEFORE, SlowDown(timedelta(0)), Outcome.RETRIED, State.LIVE, 0, None, SECOND),
         (REPEATING, Cancel("enough"), Outcome.CANCELLED, State.CANCELLED, 0, None, None),
         (ONCE, Stopped(), Outcome.INTERRUPTED, State.LIVE, 0, None, timedelta(0)),
         (ONCE, Unrunnable("no such field"), Outcome.QUARANTINED, State.QUARANTINED, 0, None, None),
@@ -104,6 +108,31 @@ def test_a_snooze_keeps_the_failures_counted_so_far():
 
 def test_being_told_to_slow_down_is_recorded_with_its_reason():
     assert judge(ONCE, SlowDown(SECOND, reason="HTTP 429"), TWICE, NOW, 0).error == "HTTP 429"
+
+
+@pytest.mark.parametrize("until", [timedelta(0), 59 * SECOND, NOW - HOUR, NOW, NOW + 59 * SECOND])
+def test_told_to_slow_down_an_action_waits_no_less_than_before_its_first_retry(until):
+    """However many retries it has left, and none that are in no hurry."""
+    slowly = Retry(max_attempts=1, first_delay=MINUTE, jitter=0.5)
+    assert judge(ONCE, SlowDown(until), slowly, NOW, 0).delay == MINUTE
+    at_once = Retry(first_delay=timedelta(0))
+    assert judge(ONCE, SlowDown(timedelta(0)), at_once, NOW, 0).delay == SLOW_DOWN_MIN
+
+
+@pytest.mark.parametrize(
+    ("until", "lasts"),
+    [
+        (MINUTE, MINUTE),
+        (NOW + MINUTE, NOW + MINUTE),
+        (NOW + SLOW_DOWN_MIN, NOW + SLOW_DOWN_MIN),
+        (timedelta(0), SLOW_DOWN_MIN),
+        (SLOW_DOWN_MIN / 2, SLOW_DOWN_MIN),
+        (NOW + SLOW_DOWN_MIN / 2, SLOW_DOWN_MIN),
+        (NOW - HOUR, SLOW_DOWN_MIN),
+    ],
+)
+def test_a_slow_down_lasts_a_second_at_least(until, lasts):
+    assert SlowDown(until).lasting(NOW) == lasts
 
 
 def test_what_is_slowed_down_is_the_key_or_else_the_handler_unless_it_is_named():

@@ -200,7 +200,7 @@ def test_a_ratio_is_above_nothing_and_within_reason(wrong: float) -> None:
     "wrong", [timedelta(0), -MINUTE, timedelta(milliseconds=999), timedelta(days=1, seconds=1), 60]
 )
 def test_an_interval_is_between_a_second_and_a_day(wrong: object) -> None:
-    with pytest.raises(InvalidDuration, match="interval"):
+    with pytest.raises(InvalidDuration, match="interval .*(between a second and a day|must be a timedelta)"):
         QuotaSettings(interval=wrong)  # type: ignore[arg-type]
 
 
@@ -241,6 +241,41 @@ def test_a_weight_is_a_number_above_nothing(wrong: object) -> None:
 )
 def test_a_share_is_rounded_down_but_not_to_nothing(max_to_send: int, n: int, inside: int) -> None:
     assert granted(planned(a_group(inside=MANY), *others(n - 1), max_to_send=max_to_send)) == (inside, 0)
+
+
+@pytest.mark.parametrize(
+    ("max_to_send", "n", "single"),
+    [
+        pytest.param(50, 60, (2, 1, 1), id="0.05 × 50 = 2.5 → 2; 50/60 = 0.83 → 1, not 0; 0.03 × 50 = 1.5 → 1"),
+        pytest.param(30, 60, (1, 1, 1), id="0.05 × 30 = 1.5 → 1; 0.5 → 1, not 0; 0.03 × 30 = 0.9 → 1, not 0"),
+        pytest.param(10, 60, (1, 1, 1), id="0.5, 0.17, 0.3: all are nothing, and single messages go"),
+    ],
+)
+def test_with_more_templates_than_messages_each_kind_has_its_turn(
+    max_to_send: int, n: int, single: tuple[int, int, int]
+) -> None:
+    inside, outside, uniform = single
+    rest = others(n - 1)
+    assert granted(planned(a_group(inside=MANY), *rest, max_to_send=max_to_send)) == (inside, 0)
+    assert granted(planned(a_group(outside=MANY), *rest, max_to_send=max_to_send)) == (0, outside)
+    evenly = a_group(a_template(kind="uniform"), outside=MANY)
+    assert granted(planned(evenly, *rest, max_to_send=max_to_send)) == (0, uniform)
+
+
+def test_single_messages_go_to_those_served_longest_ago() -> None:
+    """All counts are nothing: 10 of 60 templates send one each, and the next window goes on behind them."""
+    served: dict[str, datetime | None] = {}
+    sent: list[str] = []
+    for k in range(6):
+        groups = [
+            replace(a_group(a_template(f"t{i:02}"), outside=MANY), last_served_at=served.get(f"t{i:02}"))
+            for i in range(60)
+        ]
+        result = plan(groups, QuotaSettings(), max_to_send=10, template_max={}, now=NOW + k * MINUTE)
+        assert {grant.granted for grant in result.grants} == {0, 1}
+        served |= {grant.template: grant.last_served_at for grant in result.grants}
+        sent += [grant.template for grant in result.grants if grant.granted]
+    assert sent == [f"t{i:02}" for i in range(60)]
 
 
 def test_without_a_total_a_template_sends_up_to_its_own_maximum() -> None:

@@ -64,17 +64,20 @@ def test_windows_are_read_as_people_write_them(text: str, begins: time, ends: ti
         ("8:0-12:00", "two times of the day"),
         ("-08:00-12:00", "two times of the day"),
         ("٠٨:٠٠-١٢:٠٠", "two times of the day"),
-        ("25:00-26:00", "from 00:00 to 24:00"),
-        ("24:00-08:00", "from 00:00 to 24:00"),
-        ("08:00-24:30", "from 00:00 to 24:00"),
-        ("08:60-12:00", "from 00:00 to 24:00"),
+        ("25:00-26:00", "from 00:00 to 23:59"),
+        ("24:00-08:00", "from 00:00 to 23:59, and it may end at 24:00"),
+        ("08:00-24:30", "from 00:00 to 23:59"),
+        ("08:60-12:00", "from 00:00 to 23:59"),
         ("08:00-08:00", "it ends when it begins"),
-        ("00:00-24:00", "it ends when it begins"),
+        ("8-8", "it ends when it begins"),
+        ("00:00-24:00", "it is the whole day, for which there is the distribution uniform"),
+        ("0-24", "it is the whole day"),
     ],
 )
 def test_what_is_no_window_is_told_how_to_write_one(text: str, why: str) -> None:
     with pytest.raises(InvalidWindow, match=why) as raised:
         parse_window(text)
+    assert f"the window {text!r} cannot be used" in str(raised.value), "it is shown as it was written"
     assert "08:00-12:00, or 22:00-06:00 over midnight" in str(raised.value)
 
 

@@ -143,5 +143,6 @@ async def test_the_same_is_foreseen_from_synchronous_code(app: App, database_url
 
 @pytest.mark.parametrize("hours", [0, -1, HOURS_MAX + 1, 1.5, True])
 async def test_only_a_whole_number_of_hours_is_foreseen(app: App, hours: int):
-    with pytest.raises(InvalidNumber, match="hours"):
+    with pytest.raises(InvalidNumber, match="hours") as refused:
         await app.foresee(hours)
+    assert str(refused.value).endswith("Choose such a number."), "it never writes, and says nothing of that"

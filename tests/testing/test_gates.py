@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 
 from matrixsched import App, SlowDown, call, testing
+from matrixsched.events import Tidied
+from matrixsched.worker import WorkerPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -71,18 +73,56 @@ async def test_what_is_held_back_for_good_ends_a_journey_in_time(app: App, on: t
 
 
 async def test_told_to_slow_down_the_others_wait(app: App, on: testing.Stage):
-    told = []
-
     @app.action("post")
     async def post() -> SlowDown | None:
-        told.append(on.now)
-        return SlowDown(MINUTE) if len(told) == 1 else None
+        return SlowDown(MINUTE) if not on.ran else None
 
-    await app.schedule_many(call("post", id=f"{n}") for n in range(3))
     start = on.now
-    await on.run_until_idle()
-    assert told[0] == start
-    assert all(moment >= start + MINUTE for moment in told[-1:])
+    await app.schedule("post", id="told")
+    await on.run_due()
+    await app.schedule_many(call("post", id=id) for id in ("a", "b"))
+    await app.schedule("send", id="other")
+    assert [one.id for one in await on.advance(MINUTE - SECOND)] == ["other"]
+    ran = await on.run_until_idle()
+    assert sorted(one.id for one in ran) == ["a", "b", "told"]
+    assert {one.at for one in ran} == {start + MINUTE}
+
+
+@pytest.mark.parametrize("handler", ["send", "of_another_program"])
+async def test_what_is_held_past_its_end_expires(app: App, on: testing.Stage, handler: str):
+    told: list[Tidied] = []
+    app.events.subscribe(Tidied, told.append)
+    await app.templates.set("promo")
+    await app.templates.pause("promo")
+    soon = on.now + MINUTE
+    await app.schedule_many(call(handler, id=f"{n}", template="promo", expires_at=soon) for n in range(3))
+    await app.schedule(handler, id="later", template="promo", expires_at=soon + MINUTE)
+    assert await on.advance(MINUTE - SECOND) == []
+    assert [(await app.get(id)).status.state for id in ("0", "later")] == ["live", "live"]
+    assert await on.advance(SECOND) == []
+    assert [(await app.get(id)).status.state for id in ("0", "1", "2", "later")] == [*["expired"] * 3, "live"]
+    assert [dict(one.expired_of) for one in told] == [{"promo": 3}]
+    await app.templates.resume("promo")
+    on.faults.fail("expire_waiting")
+    await on.advance(60 * MINUTE)
+    later = (await app.get("later")).status
+    assert later.state == ("done" if handler == "send" else "expired")
+    assert on.faults.pending == []
+
+
+async def test_what_waits_for_a_handler_past_its_end_expires(app: App, on: testing.Stage):
+    await app.schedule("of_another_program", id="a", expires_at=on.now + MINUTE)
+    await on.advance(MINUTE)
+    assert (await app.get("a")).status.state == "expired"
+
+
+async def test_expiring_goes_batch_by_batch(app: App, on: testing.Stage):
+    await app.templates.set("promo")
+    await app.templates.pause("promo")
+    count = WorkerPolicy().tidy_batch + 1
+    await app.schedule_many(call("send", template="promo", expires_at=on.now + MINUTE) for _ in range(count))
+    await on.advance(60 * MINUTE)
+    assert await app.templates.count("promo") == 0
 
 
 async def test_after_a_crash_the_gate_is_passed_again(app: App, on: testing.Stage):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from matrixsched import App, Outcome, SlowDown, State
+from matrixsched import App, Outcome, Retry, SlowDown, State, retry_after
 from matrixsched.clock import ManualClock
 from matrixsched.events import SlowDownTold, StepFailed
 from matrixsched.rules.limits import Closed
@@ -16,6 +16,7 @@ from matrixsched.worker import Worker
 pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 
 
 class Service:
@@ -54,12 +55,11 @@ async def test_the_handler_is_closed_for_all_workers_until_then(app: App, clock:
     assert (await status(app, "bob")).state is State.DONE
 
 
-async def test_it_is_told_to_whoever_watches_unless_it_has_passed(app: App, clock: ManualClock):
+async def test_it_is_told_to_whoever_watches(app: App, clock: ManualClock):
     told: list[SlowDownTold] = []
     app.events.subscribe(SlowDownTold, told.append)
-    Service(app, SlowDown(MINUTE, rate="2/s"), SlowDown(clock.now() - MINUTE))
+    Service(app, SlowDown(MINUTE, rate="2/s"))
     await app.schedule("send", "ann", id="ann")
-    await app.schedule("send", "bob", id="bob")
     await Worker(app).run_due()
     assert told == [SlowDownTold("handler:send", clock.now() + MINUTE, parse_rate("2/s"))]
 
@@ -99,14 +99,37 @@ async def test_another_limit_can_be_named_and_slowed_to_a_rate(app: App, clock: 
     assert (await app.limits.get("global")).effective(clock.now()) == parse_rate("5/min")
 
 
-@pytest.mark.parametrize("passed", [timedelta(0), -MINUTE])
-async def test_a_time_that_has_passed_slows_nobody_down(app: App, clock: ManualClock, passed: timedelta):
-    service = Service(app, SlowDown(clock.now() + passed))
+AT_ONCE = ["0", "0.01", "Wed, 21 Oct 2015 07:28:00 GMT"]
+
+
+@pytest.mark.parametrize("header", AT_ONCE)
+async def test_told_to_come_again_at_once_all_wait_for_a_second(app: App, clock: ManualClock, header: str):
+    service = Service(app, SlowDown(retry_after(header)))
     await app.schedule("send", "ann", id="ann")
     await Worker(app).run_due()
-    assert service.asked == ["ann", "ann"]
-    assert (await status(app, "ann")).state is State.DONE
-    assert await app.limits.list() == []
+    assert (await status(app, "ann")).scheduled_at == clock.now() + SECOND
+    assert (await app.limits.get("handler:send")).effective(clock.now()) == Closed(clock.now() + SECOND)
+    await app.schedule("send", "bob", id="bob")
+    clock.advance(0.99 * SECOND)
+    assert await Worker(app).run_due() == 0
+    clock.advance(0.01 * SECOND)
+    assert await Worker(app).run_due() == 2
+    assert sorted(service.asked) == ["ann", "ann", "bob"]
+
+
+@pytest.mark.parametrize("header", AT_ONCE)
+async def test_one_that_is_told_so_for_ever_is_tried_at_the_pace_of_its_retries(stage, header: str):
+    tried: list[timedelta] = []
+    start = stage.now
+
+    @stage.app.action("send", retry=Retry(max_attempts=1, first_delay=10 * SECOND, jitter=0))
+    async def send() -> SlowDown:
+        tried.append(stage.now - start)
+        return SlowDown(retry_after(header))
+
+    await stage.app.schedule("send")
+    await stage.advance(MINUTE)
+    assert tried == [n * 10 * SECOND for n in range(7)]
 
 
 async def test_a_wrong_outcome_is_a_failure_of_the_handler(app: App):

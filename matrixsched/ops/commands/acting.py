@@ -185,7 +185,7 @@ def run_now(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make actions due at once; finished ones are run again."""
+    """Make actions due at once; finished ones are run again, without the end that they had."""
     _change(given, "run_now", Selection(ids=ids), yes=yes, as_json=as_json)
 
 
@@ -207,7 +207,10 @@ def redrive(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run actions again that failed, were quarantined or expired: those named, or all that fit."""
+    """Run actions again that failed, were quarantined or expired: those named, or all that fit.
+
+    An end (--expires-at) that they had does not apply any more.
+    """
     _check_selection(ids, handler, prefix, since, *(state or ()))
     if strange := [one.value for one in state or () if one not in FINISHED_BADLY]:
         raise WrongUse(f"--state {strange[0]} cannot be redriven: choose failed, quarantined or expired")
@@ -236,7 +239,7 @@ def _check_selection(ids: list[str] | None, *filters: object) -> None:
 _PLAN: dict[Verb, str] = {
     "cancel": "{many} will be cancelled; attempts under way ({running}) are not stopped.",
     "run_now": "{many} will be due at once; what is under way ({running}) ends first.",
-    "redrive": "{many} will be run again, due at once.",
+    "redrive": "{many} will be run again, due at once; an end (expires_at) that they had does not apply any more.",
 }
 _ONLY: dict[Verb, str] = {
     "cancel": "only live ones can be cancelled",

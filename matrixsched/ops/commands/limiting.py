@@ -22,10 +22,9 @@ from matrixsched.ops.commands.toolkit import (
     text_option,
 )
 from matrixsched.ops.limits import Standing
-from matrixsched.ops.reading import read_time
+from matrixsched.ops.reading import read_duration, read_time
 from matrixsched.ops.render import as_argument, say, show_facts, show_rows
 from matrixsched.ops.settings import OF_THE_DATABASE
-from matrixsched.rules.durations import parse_duration
 from matrixsched.rules.limits import check_pool
 from matrixsched.rules.rates import Rate, parse_rate
 
@@ -154,7 +153,7 @@ def resume_limit(given: Given, name: Name, yes: Yes = False, as_json: AsJson = F
 def _end(duration: str | None, until: str | None) -> datetime | timedelta:
     if (duration is None) == (until is None):
         raise WrongUse("say how long, either by --for or by --until")
-    return read_time("--until", str(until)) if duration is None else parse_duration(duration, "--for")
+    return read_time("--until", str(until)) if duration is None else read_duration("--for", duration, zero=False)
 
 
 def _differs(before: Standing, rate: Rate, pool: int) -> bool:

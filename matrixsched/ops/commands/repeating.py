@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from matrixsched.errors import WrongUse
 from matrixsched.ops.commands.toolkit import text_option
-from matrixsched.ops.reading import read_time
+from matrixsched.ops.reading import read_duration, read_time
 from matrixsched.rules.crontab import Repeated, Skipped
-from matrixsched.rules.durations import parse_duration
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.schedule import Misfire, Repeat, catch_up, cron, every
 
@@ -58,7 +57,7 @@ def read_repeat(
         for name, value in (
             ("zone", zone),
             ("misfire", None if misfire is None else _misfire(misfire)),
-            ("jitter", None if jitter is None else parse_duration(jitter, "--jitter")),
+            ("jitter", None if jitter is None else read_duration("--jitter", jitter)),
             ("exclude", [_exclusion(text) for text in exclude or ()] or None),
         )
         if value is not None
@@ -66,7 +65,7 @@ def read_repeat(
     if expression is not None:
         return cron(expression, skipped=skipped, repeated=repeated, **rest)
     if interval is not None:
-        return every(parse_duration(interval, "--every"), **rest)
+        return every(read_duration("--every", interval, zero=False), **rest)
     if rest:
         raise WrongUse(f"--{next(iter(rest))} goes with --every or --cron")
     return None

@@ -23,11 +23,10 @@ from matrixsched.ops.commands.repeating import (
     read_repeat,
 )
 from matrixsched.ops.commands.toolkit import AsJson, Given, end_unconfirmed, is_confirmed, run, taking, text_option
-from matrixsched.ops.reading import read_payload, read_time
+from matrixsched.ops.reading import read_duration, read_payload, read_time
 from matrixsched.ops.render import Facts, as_argument, say, show_facts
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.payloads import encode_unregistered
-from matrixsched.rules.durations import parse_duration
 
 
 def register(cli: typer.Typer) -> None:
@@ -127,7 +126,7 @@ def _app(given: Given, target: str | None) -> App:
 
 
 def _duration(option: str, text: str | None) -> timedelta | None:
-    return None if text is None else parse_duration(text, option)
+    return None if text is None else read_duration(option, text)
 
 
 def _payload(app: App, handler: str, text: str | None, *, is_checked: bool) -> object:

@@ -21,12 +21,13 @@ from matrixsched.ops.commands.toolkit import (
     taking,
     text_option,
 )
-from matrixsched.ops.reading import read_time
-from matrixsched.ops.render import Count, as_argument, say, show_facts, show_rows
+from matrixsched.ops.reading import read_duration, read_time
+from matrixsched.ops.render import Count, as_argument, differences, say, show_facts, show_rows
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.ops.templates import COUNT_MAX, Standing
 from matrixsched.rules.durations import parse_duration
-from matrixsched.templates import check_change
+from matrixsched.rules.templates import Distribution, TemplateChange
+from matrixsched.templates import check_change, check_quota_change
 
 commands = typer.Typer(
     help="See campaigns, whose messages share what may be sent, and change them while they run.", no_args_is_help=True
@@ -97,9 +98,17 @@ def set_template(
     app = given.app()
     change = check_change(distribution, window or None, max_speed, zone, weight)
     before = run(partial(templates.standing_or_none, app, name))
+    if change.distribution is Distribution.OWN and not window and not (before and before.template.windows):
+        raise WrongUse("--distribution own needs windows: give some, as in --window 08:00-12:00")
     if before is not None:
-        change.apply(before.template)
-        _confirm(given, f"the template {name!r} exists and will be changed.", before, yes=yes, as_json=as_json)
+        if change == TemplateChange():
+            raise WrongUse(f"the template {name!r} exists, and {_NOTHING_GIVEN}, as in --weight 2")
+        changes = differences(before.row, before.after(change).row)
+        if not changes:
+            show_facts(before.row, as_json=as_json)
+            say(f"nothing to do: it is so already. See all: `matrixsched templates list{given.options()}`.")
+            return
+        _confirm(given, f"the template {name!r} will be changed: {changes}.", before, yes=yes, as_json=as_json)
     setting = partial(
         app.templates.set,
         name,
@@ -232,16 +241,27 @@ def set_quota(
         "day": day,
         "evening": evening,
     }
-    changes = {name: value for name, value in asked.items() if value is not None}
-    if not changes:
-        raise WrongUse("nothing is given that shall be changed: name it, as in --interval 30s")
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    if not wanted:
+        raise WrongUse(f"{_NOTHING_GIVEN}, as in --interval 30s")
+    if inside_share is not None and inside_times_outside is not None:
+        raise WrongUse("--inside-share and --inside-times-outside are both given: choose one")
     app = given.app()
-    names = ", ".join(name.replace("_", " ") for name in changes)
-    if not is_confirmed(f"for all templates will be changed: {names}.", yes=yes):
-        show_facts(templates.quota_facts(run(partial(templates.settings, app))), as_json=as_json)
+    settings = run(partial(templates.settings, app))
+    before, after = templates.quota_facts(settings), templates.quota_facts(check_quota_change(**wanted)(settings))
+    changes = differences(before, after)
+    if not changes:
+        show_facts(before, as_json=as_json)
+        say(f"nothing to do: it is so already. See it: `matrixsched quota show{given.options()}`.")
+        return
+    if not is_confirmed(f"for all templates will be changed: {changes}.", yes=yes):
+        show_facts(before, as_json=as_json)
         raise end_unconfirmed(given)
-    show_facts(templates.quota_facts(run(partial(templates.settings_changed, app, changes))), as_json=as_json)
+    show_facts(templates.quota_facts(run(partial(templates.settings_changed, app, wanted))), as_json=as_json)
     say(f"changed, from the next window on. See it: `matrixsched quota show{given.options()}`.")
+
+
+_NOTHING_GIVEN = "nothing is given that shall be changed: name it"
 
 
 def _end(duration: str | None, until: str | None) -> datetime | timedelta | None:
@@ -249,7 +269,7 @@ def _end(duration: str | None, until: str | None) -> datetime | timedelta | None
         raise WrongUse("--for and --until are both given: choose one")
     if until is not None:
         return read_time("--until", until)
-    return None if duration is None else parse_duration(duration, "--for")
+    return None if duration is None else read_duration("--for", duration, zero=False)
 
 
 def _messages(before: Standing) -> str:
