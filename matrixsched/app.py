@@ -382,8 +382,10 @@ class App:
     async def foresee(self, hours: int = 24) -> Forecast:
         """How the messages of templates that wait now will go out, if no others come: a dry run that changes nothing.
 
-        Per template: what goes in the present window, what is held and why, how many are sent in each of the coming
-        hours, when the last one is, and how many will expire before that.
+        Per template: what goes in the rest of the present window, what is held and why, how many are sent in each of
+        the coming hours, when the last one is, and how many will expire before that. All limits are played along, and
+        actions without a template, which share them. Near ahead it is played window by window, later ones several at a
+        time: a finish is told to about a hundredth of the time until then. `not_counted` says what is left out.
         """
         return await look_ahead(self.store, hours)
 

@@ -23,11 +23,14 @@ def window(forecast: Forecast) -> Facts:
         "at": forecast.at,
         "begins_at": forecast.begins_at,
         "ends_at": forecast.ends_at,
+        "is_planned": forecast.is_planned,
         "templates": forecast.templates,
         "max_to_send": forecast.max_to_send,
         "planned": sum(outlook.planned for outlook in forecast.outlooks),
+        "without_template": forecast.others,
         "since": forecast.since,
         "hours": forecast.hours,
+        "not_counted": list(forecast.not_counted),
     }
 
 

@@ -66,6 +66,10 @@ class Held(StrEnum):
     TEMPLATE_MAX = "template_max"
     TOTAL = "total"
     """There is no room left in the window."""
+    QUOTA = "quota"
+    """The window is planned already, and what it has for them is used up."""
+    LIMIT = "limit"
+    """Its limits have no slots for them in the rest of the window: those of handlers and keys, or others share them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ What the two databases do differently is asked of the class that this is a part 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -16,9 +16,11 @@ from matrixsched.rules.explanation import BEFORE_COUNT_MAX, Standing, lane_to_pa
 from matrixsched.rules.gate_report import GateReport, Share, held_by, slots_left
 from matrixsched.rules.lanes import ANY_KEY, Lane, key_limit, lane_of
 from matrixsched.rules.limits import Limit
+from matrixsched.rules.play import PresentWindow
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.templates import Template
 from matrixsched.store.gating import StoredGates, StoredQuota, quota_now
+from matrixsched.store.planning import WindowsNow
 from matrixsched.store.transition import Conversation, Transition, transition
 
 _NOT = timedelta(0)
@@ -33,6 +35,10 @@ class Reporting(Protocol):
 
     def gate_report(self, *, lanes_max: int, count_max: int) -> Transition[GateReport]:
         """What the gates hold back now; it looks at `lanes_max` lanes, and counting stops at `count_max`."""
+        ...
+
+    def present_window(self) -> Transition[PresentWindow]:
+        """The window of the quota that this moment lies in, and what is left of its grants if it is planned."""
         ...
 
 
@@ -53,6 +59,12 @@ class Reports:
 
     @abstractmethod
     def _shares(self) -> Conversation[list[Share]]: ...
+
+    @abstractmethod
+    def _windows_now(self) -> Conversation[WindowsNow]: ...
+
+    @abstractmethod
+    def _last_served(self, begins_at: datetime) -> Conversation[dict[tuple[str, int], datetime | None]]: ...
 
     @abstractmethod
     def limits(self, *, after: str, limit: int, include_keys: bool) -> Transition[list[Limit]]: ...
@@ -87,6 +99,34 @@ class Reports:
             slowed=frozenset(limit.name for limit in limits if limit.is_slowed(now)),
             shares=(yield from self._shares()),
             paused=frozenset(quota.template.name for quota in quotas if quota.template.is_paused(now)),
+        )
+
+    @transition
+    def present_window(self) -> Conversation[PresentWindow]:
+        windows = yield from self._windows_now()
+        begins_at, ends_at = windows.window()
+        last_served: Mapping[tuple[str, int], datetime | None] = {}
+        if windows.previous_begins_at is not None:
+            last_served = yield from self._last_served(windows.previous_begins_at)
+        quotas = [quota for quota in (yield from self._read_grants(None)) if quota.window is not None]
+        if not quotas:
+            return PresentWindow(at=windows.now, begins_at=begins_at, ends_at=ends_at, last_served=last_served)
+        assert quotas[0].window is not None
+        begins_at, ends_at = quotas[0].window
+        return PresentWindow(
+            at=max(windows.now, begins_at),  # it may have begun since
+            begins_at=begins_at,
+            ends_at=ends_at,
+            left={
+                (quota.template.name, grant.priority, grant.inside): grant.granted - grant.used
+                for quota in quotas
+                for grant in quota.grants
+            },
+            zones_inside={
+                quota.template.name: frozenset[str]().union(*(grant.zones for grant in quota.grants))
+                for quota in quotas
+            },
+            last_served=last_served,
         )
 
     def _limits_of_keys(self, lanes: Iterable[Lane], now: datetime) -> Conversation[list[Limit]]:

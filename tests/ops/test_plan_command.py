@@ -8,8 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.cells import cell_len
 from support.command import Answer, Matrixsched, on
+from support.scene import GATES, Scene
 
 from matrixsched import App, call
+from matrixsched.clock import ManualClock
 from matrixsched.ops.chart import chart
 
 FIELDS = ["template", "waiting", "inside", "planned", "held", "finishes_at", "expires", "left", "sent"]
@@ -35,6 +37,7 @@ async def _fill(app: App) -> None:
         await app.schedule_many(call("mail", template=name) for _ in range(count))
     await app.schedule_many(call("mail", template="offers", delay=timedelta(days=3)) for _ in range(5))
     await app.templates.pause("paused")
+    await app.schedule_many(call("mail", priority=1) for _ in range(3))
 
 
 async def _nothing(app: App) -> None: ...
@@ -59,10 +62,12 @@ def test_it_shows_what_goes_now_what_is_held_and_how_it_goes_on(plan: Plan) -> N
     answer = plan("--hours", "6")
     assert answer.code == 0
     assert re.search(r"^max to send +2$", answer.out, re.MULTILINE)
-    assert re.search(r"^planned +2$", answer.out, re.MULTILINE)
-    number = r"\d{4}-\d\d-\d\d \d\d:\d\d:00\+00:00"
-    assert re.search(rf"^news +90 +0 +1 +share 89 +{number} +0 +0$", answer.out, re.MULTILINE)
-    assert re.search(r"^offers +35 +0 +1 +share 29, not due 5 +- +0 +5$", answer.out, re.MULTILINE)
+    assert re.search(r"^planned +[012]$", answer.out, re.MULTILINE)  # as many slots as are left of the minute
+    assert re.search(r"^without template +3$", answer.out, re.MULTILINE)
+    assert re.search(r"^not counted +retries, later runs of what repeats, ", answer.out, re.MULTILINE)
+    number = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
+    assert re.search(rf"^news +90 +0 +[01] +share 89(, limit 1)? +{number} +0 +0$", answer.out, re.MULTILINE)
+    assert re.search(r"^offers +35 +0 +[01] +share 29, not due 5(, limit 1)? +- +0 +5$", answer.out, re.MULTILINE)
     assert re.search(r"^paused +7 +0 +0 +paused 7 +- +0 +7$", answer.out, re.MULTILINE)
     assert "2 templates will not be through within 6 hours." in answer.err
     assert re.search(r"1 template paused: `matrixsched templates resume .* paused`\.", answer.err)
@@ -83,10 +88,13 @@ def test_programs_read_the_same_as_json(plan: Plan) -> None:
     answer = plan("--hours", "3", "--json")
     assert list(answer.json) == ["window", "templates"]
     window = answer.json["window"]
-    assert (window["templates"], window["max_to_send"], window["planned"], window["hours"]) == (2, 2, 2, 3)
     news, offers, paused = answer.json["templates"]
+    assert (window["templates"], window["max_to_send"], window["is_planned"], window["hours"]) == (2, 2, False, 3)
+    assert window["planned"] == news["planned"] + offers["planned"] <= 2
+    assert (window["without_template"], window["not_counted"][0]) == (3, "retries")
     assert list(news) == FIELDS
-    assert (news["held"], offers["held"], paused["held"]) == ({"share": 89}, {"share": 29, "not_due": 5}, {"paused": 7})
+    assert (news["held"]["share"], offers["held"]["share"], offers["held"]["not_due"]) == (89, 29, 5)
+    assert paused["held"] == {"paused": 7}
     assert (sum(news["sent"]), sum(offers["sent"]), paused["sent"]) == (90, 30, [0, 0, 0])
     assert datetime.fromisoformat(news["finishes_at"]).tzinfo is not None
 
@@ -103,8 +111,14 @@ def test_what_will_expire_is_said(matrixsched: Matrixsched, database_url: str) -
 
 
 def test_nothing_is_changed(plan: Plan) -> None:
-    first = plan("--json").json["templates"]
-    assert [row["waiting"] for row in plan("--json").json["templates"]] == [row["waiting"] for row in first]
+    async def everything(app: App) -> object:
+        scene = Scene(app.store, ManualClock())
+        names = (*GATES, "quota_settings", "chores", "installation")
+        return await scene.contents() | {name: await scene.table(name) for name in names}
+
+    before = on(plan.url, everything)
+    assert plan("--json").json["templates"]
+    assert on(plan.url, everything) == before
 
 
 @pytest.mark.parametrize("hours", ["0", "-1", "337", "soon"])

@@ -10,6 +10,7 @@ from support.scene import GATES, Scene
 from matrixsched import App, call, foresight
 from matrixsched.clock import ManualClock
 from matrixsched.errors import InvalidNumber
+from matrixsched.rules import lots
 from matrixsched.rules.forecast import HOURS_MAX, Outlook
 from matrixsched.rules.quota import Held
 
@@ -47,9 +48,10 @@ async def test_a_campaign_is_played_to_its_end(app: App, clock: ManualClock):
     await app.limits.set("global", "2/min")
     await send(app, 250)
     found = await outlook(app, hours=3)
-    assert (found.waiting, found.planned, found.held) == (250, 2, {Held.TOTAL: 248})
-    assert found.sent == (120, 120, 10)
-    assert found.finishes_at == clock.now().replace(second=0, microsecond=0) + 125 * MINUTE
+    # The first slot comes after half a minute, the second with the next window.
+    assert (found.waiting, found.planned, found.held) == (250, 1, {Held.TOTAL: 248, Held.LIMIT: 1})
+    assert found.sent == (119, 120, 11)
+    assert found.finishes_at == clock.now() + 125 * MINUTE
 
 
 async def test_the_maximum_speed_and_the_pause_of_a_template_are_known(app: App, clock: ManualClock):
@@ -58,7 +60,7 @@ async def test_the_maximum_speed_and_the_pause_of_a_template_are_known(app: App,
     await app.templates.pause("later", until=HOUR)
     await send(app, 30)
     await send(app, 20, "later")
-    assert (await outlook(app)).held == {Held.TEMPLATE_MAX: 29}
+    assert (await outlook(app)).held == {Held.TEMPLATE_MAX: 29, Held.LIMIT: 1}
     later = await outlook(app, "later")
     assert (later.planned, later.held, later.sent[:2]) == (0, {Held.PAUSED: 20}, (0, 20))
 
@@ -90,7 +92,7 @@ async def test_recipients_in_different_zones_and_priorities_are_told_apart(app: 
     await send(app, 5, zone="Europe/London")
     await send(app, 6)
     found = await outlook(app)
-    assert (found.waiting, found.inside, found.planned) == (18, 7, 10)
+    assert (found.waiting, found.inside, found.planned) == (18, 7, 9)
 
 
 async def test_what_is_not_due_and_what_expires_is_told_apart(app: App, clock: ManualClock):
@@ -101,8 +103,8 @@ async def test_what_is_not_due_and_what_expires_is_told_apart(app: App, clock: M
     await send(app, 2, delay=50 * HOUR)
     found = await outlook(app)
     assert found.waiting == 109
-    assert found.held == {Held.TOTAL: 99, Held.NOT_DUE: 9}
-    assert (found.sent[:4], found.expires, found.left) == ((60, 0, 7, 0), 40, 2)
+    assert found.held == {Held.TOTAL: 99, Held.LIMIT: 1, Held.NOT_DUE: 9}
+    assert (found.sent[:4], found.expires, found.left) == ((59, 0, 7, 0), 41, 2)
 
 
 async def test_finished_messages_and_those_of_no_template_are_not_counted(app: App):
@@ -122,6 +124,53 @@ async def test_any_number_of_messages_is_counted_page_by_page(app: App, monkeypa
         await send(app, 24, name, delay=HOUR)
     for name in ("promo", "second"):
         assert ((await outlook(app, name)).waiting, (await outlook(app, name)).planned) == (49, 25)
+
+
+async def test_actions_without_a_template_are_counted_where_they_share_a_limit(app: App):
+    await app.templates.set("promo")
+    await app.schedule_many(call("greet") for _ in range(5))
+    assert (await app.foresee()).others == 0
+    await app.limits.set("handler:greet", "1/min")
+    await app.schedule("greet", id="later", delay=HOUR)
+    await app.schedule("greet", id="too late", delay=30 * HOUR)
+    await app.schedule("greet", id="gone")
+    await app.cancel("gone")
+    assert (await app.foresee()).others == 6
+
+
+async def test_there_may_be_more_than_is_counted_and_then_it_is_said(app: App, monkeypatch: pytest.MonkeyPatch):
+    await app.templates.set("promo")
+    await app.limits.set("global", "1/min")
+    await app.limits.set("key:*", "1/min")
+    await send(app, 30, limit="a")
+    await send(app, 30, limit="b")
+    await app.schedule_many(call("greet") for _ in range(40))
+    usual = (await app.foresee()).not_counted
+    monkeypatch.setattr(foresight, "OTHERS_MAX", 5)
+    monkeypatch.setattr(foresight, "KEYS_MAX", 1)
+    forecast = await app.foresee()
+    assert forecast.not_counted == (
+        *usual,
+        "some of the actions without a template",
+        "the limits of keys beyond 1, which 30 actions have",
+    )
+    assert forecast.others <= 20
+
+
+async def test_ten_thousand_keys_are_taken_together(app: App, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
+    """With a hundred of them, and room for ten."""
+    await app.templates.set("promo")
+    await app.limits.set("key:*", "6/min")
+    for number in range(100):
+        await send(app, 2 + number % 3, limit=f"tenant {number}")
+    await send(app, 50, limit="large")
+    exact = await app.foresee(2)
+    monkeypatch.setattr(lots, "TAKERS_MAX", 10)
+    rough = await app.foresee(2)
+    assert rough.not_counted[-1] == "what 96 keys of about the same size differ in"
+    assert (
+        exact.outlooks[0].finishes_at == rough.outlooks[0].finishes_at == clock.now() + 49 * 10 * timedelta(seconds=1)
+    )
 
 
 async def test_nothing_is_changed_by_looking(app: App, scene: Scene):

@@ -28,7 +28,10 @@ def plan(
     hours: Annotated[int, typer.Option(min=1, max=HOURS_MAX, help="How far to look ahead.")] = 24,
     as_json: AsJson = False,
 ) -> None:
-    """What of each template would go now and in the next hours, if nothing else comes. Changes nothing."""
+    """What of each template would go now and in the next hours, if nothing else comes. Changes nothing.
+
+    When a template is through is told to about a hundredth of the time until then, however many hours are asked for.
+    """
     forecast = run(partial(plans.foreseen, given.app(), hours))
     row = plans.plain if as_json else plans.row
     rows = [row(outlook) for outlook in forecast.outlooks]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from matrixsched.rules.forecast import Lot
 from matrixsched.store.postgresql.asking import PostgresAsking
-from matrixsched.store.stock import StockPage, StockPosition, last_of
+from matrixsched.store.stock import Others, StockPage, StockPosition, last_of, lot_of, other_of
 from matrixsched.store.transition import Conversation, transition
 
 
 class PostgresStock(PostgresAsking):
     @transition
     def stock(
-        self, after: StockPosition, *, now: datetime, until: datetime, grid: timedelta, limit: int
+        self, after: StockPosition, *, now: datetime, until: datetime, keyed: bool, limit: int
     ) -> Conversation[StockPage]:
         template, shard, action_id = after
         rows = yield self._ask(
@@ -23,18 +22,14 @@ class PostgresStock(PostgresAsking):
             after_id=action_id,
             since=now,
             until=until,
-            grid=grid,
+            keyed=keyed,
             limit=limit,
         )
-        lots = [
-            Lot(
-                template=row["template"],
-                zone=row["zone"],
-                priority=row["priority"],
-                due_at=row["due_at"],
-                expires_at=row["expires_at"],
-                count=row["messages"],
-            )
-            for row in rows
-        ]
+        lots = [lot_of(row, row["due_at"], row["expires_at"]) for row in rows]
         return StockPage(lots, last_of(list(rows), limit))
+
+    @transition
+    def others(self, shard: int, *, until: datetime, keyed: bool, limit: int) -> Conversation[Others]:
+        rows = yield self._ask("others", shard_id=shard, until=until, keyed=keyed, limit=limit)
+        lots = [other_of(row, row["due_at"], row["expires_at"]) for row in rows if row["messages"] is not None]
+        return Others(lots, rows[0]["unseen_from"])

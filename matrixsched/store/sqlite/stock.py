@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from matrixsched.rules.forecast import Lot
 from matrixsched.store.sqlite.asking import SqliteAsking
-from matrixsched.store.sqlite.rows import in_microseconds, moment_of, moment_or_none, span
-from matrixsched.store.stock import StockPage, StockPosition, last_of
+from matrixsched.store.sqlite.rows import in_microseconds, moment_of, moment_or_none
+from matrixsched.store.stock import Others, StockPage, StockPosition, last_of, lot_of, other_of
 from matrixsched.store.transition import Conversation, transition
 
 
 class SqliteStock(SqliteAsking):
     @transition
     def stock(
-        self, after: StockPosition, *, now: datetime, until: datetime, grid: timedelta, limit: int
+        self, after: StockPosition, *, now: datetime, until: datetime, keyed: bool, limit: int
     ) -> Conversation[StockPage]:
         template, shard, action_id = after
         rows = yield self._ask(
@@ -24,18 +23,20 @@ class SqliteStock(SqliteAsking):
             after_id=action_id,
             since=in_microseconds(now),
             until=in_microseconds(until),
-            grid=span(grid),
+            keyed=int(keyed),
             limit=limit,
         )
-        lots = [
-            Lot(
-                template=row["template"],
-                zone=row["zone"],
-                priority=row["priority"],
-                due_at=moment_of(row["due_at"]),
-                expires_at=moment_or_none(row["expires_at"]),
-                count=row["messages"],
-            )
-            for row in rows
-        ]
+        lots = [lot_of(row, moment_of(row["due_at"]), moment_or_none(row["expires_at"])) for row in rows]
         return StockPage(lots, last_of(list(rows), limit))
+
+    @transition
+    def others(self, shard: int, *, until: datetime, keyed: bool, limit: int) -> Conversation[Others]:
+        rows = yield self._ask(
+            "others", shard_id=shard, until=in_microseconds(until), keyed=int(keyed), limit=limit, now=self._now()
+        )
+        lots = [
+            other_of(row, moment_of(row["due_at"]), moment_or_none(row["expires_at"]))
+            for row in rows
+            if row["messages"] is not None
+        ]
+        return Others(lots, moment_or_none(rows[0]["unseen_from"]))
