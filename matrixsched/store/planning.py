@@ -32,8 +32,8 @@ SETTLE_PART = 10
 """At most this part of the interval is waited for them, …"""
 SETTLE_PART_FOLLOWING = 50
 """… and less where the window before was planned, too: what is sent meanwhile waits for this one."""
-SETTLE_ROWS_MAX = 20
-"""So many rows of a shard are looked at for such messages."""
+SETTLE_ROWS_MAX = 500
+"""So many new rows of a shard are looked at for such messages; of others a tenth."""
 FORGET_MAX = 1000
 """How many old grants are deleted with each window: more than one is made of."""
 

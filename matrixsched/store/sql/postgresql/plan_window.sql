@@ -25,17 +25,20 @@ select {now} as now, s.settings,
 -- Whether messages of templates are due that are not before their gates yet; among the first rows of each shard.
 select true as unsettled
   from matrixsched.shard_locks l
- cross join lateral ((select i.action_id, i.action_guid from matrixsched.incoming_queue i
-                       where i.shard_id = l.shard_id
-                       order by i.created_at limit cast(:rows_max as integer))
-                     union all
-                     (select p.action_id, p.action_guid from matrixsched.processing_queue p
-                       where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
-                       order by p.scheduled_at limit cast(:rows_max as integer))) r
- cross join lateral (select from matrixsched.scheduled_actions a
-                      where a.shard_id = l.shard_id and a.action_id = r.action_id and a.action_guid = r.action_guid
-                        and a.state = 'live' and a.template is not null and a.scheduled_at <= {now}
-                     offset 0) a
+ where coalesce(
+           (select true from (select i.lane, i.scheduled_at from matrixsched.incoming_queue i
+                               where i.shard_id = l.shard_id
+                               order by i.created_at limit cast(:rows_max as integer)) i
+             where i.lane >= 'quota|' and i.lane < 'quota}' and i.scheduled_at <= {now}
+             limit 1),
+           (select true from (select p.action_id, p.action_guid from matrixsched.processing_queue p
+                               where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
+                               order by p.scheduled_at limit cast(:rows_max as integer) / 10) p
+             cross join lateral (select from matrixsched.scheduled_actions a
+                                  where a.shard_id = l.shard_id and a.action_id = p.action_id
+                                    and a.action_guid = p.action_guid and a.state = 'live' and a.template is not null
+                                 offset 0) a
+             limit 1))
  limit 1;
 
 -- name: put_off

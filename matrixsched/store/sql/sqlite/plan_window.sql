@@ -17,17 +17,16 @@ select {now} as now, s.settings,
 -- Whether messages of templates are due that are not before their gates yet; among the first rows of each shard.
 select 1 as unsettled
   from matrixsched_shard_locks l
- where exists (select 1
-                 from (select * from (select i.action_id, i.action_guid from matrixsched_incoming_queue i
-                                       where i.shard_id = l.shard_id
-                                       order by i.created_at limit :rows_max)
-                       union all
-                       select * from (select p.action_id, p.action_guid from matrixsched_processing_queue p
-                                       where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
-                                       order by p.scheduled_at limit :rows_max)) r
+ where exists (select 1 from (select i.lane, i.scheduled_at from matrixsched_incoming_queue i
+                               where i.shard_id = l.shard_id
+                               order by i.created_at limit :rows_max) i
+                where i.lane >= 'quota|' and i.lane < 'quota}' and i.scheduled_at <= {now})
+    or exists (select 1 from (select p.action_id, p.action_guid from matrixsched_processing_queue p
+                               where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
+                               order by p.scheduled_at limit :rows_max / 10) p
                  join matrixsched_scheduled_actions a
-                   on a.shard_id = l.shard_id and a.action_id = r.action_id and a.action_guid = r.action_guid
-                where a.state = 'live' and a.template is not null and a.scheduled_at <= {now})
+                   on a.shard_id = l.shard_id and a.action_id = p.action_id and a.action_guid = p.action_guid
+                where a.state = 'live' and a.template is not null)
  limit 1;
 
 -- name: put_off
