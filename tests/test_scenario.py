@@ -167,3 +167,42 @@ def test_a_start_just_after_the_end_belongs_to_the_window_that_granted_it(judgin
     assert judging.starts_beyond([end + 0.04, end + 0.05], [window, following], [1, 0]) == 1
     assert judging.starts_beyond([end + 0.2], [window, following], [1, 0]) == 1
     assert judging.starts_beyond([end - 0.1], [window, following], [0, 1]) == 1
+
+
+# What it is told.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--messages 0",
+        "--messages -5",
+        "--messages many",
+        "--templates 0",
+        "--zones 25",
+        "--workers 0",
+        "--workers 2 --kill 2",
+        "--kill -1",
+        "--speed nan",
+        "--speed 0/s",
+        "--pool -1",
+        "--interval 0s",
+        "--interval x",
+        "--interval 2d",
+        "--svg /no/such/folder/chart.svg",
+        "--json /",
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("scenario").parse(arguments.split())
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.startswith("scenario: ")
+    assert said.err.count("\n") == 1
+
+
+def test_without_arguments_it_sends_as_many_as_readme_says() -> None:
+    campaigns = importlib.import_module("scenario").parse([]).campaigns
+    assert (campaigns.messages, campaigns.templates, campaigns.zones) == (200_000, 50, 24)
+    assert (campaigns.speed, campaigns.interval) == (parse_rate("60000/min"), timedelta(seconds=10))

@@ -15,9 +15,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
 import psycopg
 
@@ -34,8 +36,12 @@ from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
 from support.processes import Scene, scene, until  # noqa: E402
 
 from matrixsched import App  # noqa: E402
+from matrixsched.errors import BadInput, InvalidDurationText  # noqa: E402
 from matrixsched.rules.durations import parse_duration  # noqa: E402
+from matrixsched.rules.quota import QuotaSettings  # noqa: E402
 from matrixsched.rules.rates import parse_rate  # noqa: E402
+
+Read = TypeVar("Read")
 
 MESSAGES, MESSAGES_SQLITE = 200_000, 5_000
 SPEED, SPEED_SQLITE = "60000/min", "12000/min"
@@ -71,18 +77,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(check.kept for check in checks) else 1
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line: the usage, which is longer than the screen of some, would hide it."""
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scenario", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="scenario", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=whole(1), help=f"default: {MESSAGES:,}; on SQLite {MESSAGES_SQLITE:,}")
+    parser.add_argument("--templates", type=whole(1), default=50)
+    parser.add_argument("--zones", type=whole(1), default=len(ZONES), help=f"of recipients, up to {len(ZONES)}")
+    parser.add_argument("--workers", type=whole(1), default=4, help="processes (default: 4)")
+    parser.add_argument("--kill", type=whole(0), default=2, help="how many of them are killed (default: 2)")
+    parser.add_argument(
+        "--speed", type=said(parse_rate), help=f"MaxSendSpeed; default: {SPEED}; on SQLite {SPEED_SQLITE}"
     )
-    parser.add_argument("--messages", type=int, help=f"default: {MESSAGES:,}; on SQLite {MESSAGES_SQLITE:,}")
-    parser.add_argument("--templates", type=int, default=50)
-    parser.add_argument("--zones", type=int, default=len(ZONES), choices=range(1, len(ZONES) + 1), metavar="1…24")
-    parser.add_argument("--workers", type=int, default=4, help="processes (default: 4)")
-    parser.add_argument("--kill", type=int, default=2, help="how many of them are killed (default: 2)")
-    parser.add_argument("--speed", help=f"MaxSendSpeed; default: {SPEED}; on SQLite {SPEED_SQLITE}")
-    parser.add_argument("--pool", type=int, default=5, help="of that limit (default: 5)")
-    parser.add_argument("--interval", default="10s", help="of the quota (default: 10s)")
+    parser.add_argument("--pool", type=whole(0), default=5, help="of that limit (default: 5)")
+    parser.add_argument("--interval", type=said(interval), default="10s", help="of the quota (default: 10s)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same messages")
     parser.add_argument("--sqlite", action="store_true", help="in a file instead of on PostgreSQL")
     parser.add_argument(
@@ -90,21 +102,60 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="postgresql://…",
         help="an empty database; without it a durable server is started and thrown away afterwards",
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="write a chart to this file")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    parser.add_argument("--svg", type=file_to_write, metavar="FILE", help="write a chart to this file")
+    parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
     chosen = parser.parse_args(arguments)
-    if not 0 <= chosen.kill < chosen.workers:
+    if chosen.kill >= chosen.workers:
         parser.error("at least one worker must live on: choose --kill below --workers")
+    if chosen.zones > len(ZONES):
+        parser.error(f"--zones is {chosen.zones}, but only {len(ZONES)} are known")
     chosen.campaigns = Campaigns(
         messages=chosen.messages or (MESSAGES_SQLITE if chosen.sqlite else MESSAGES),
         templates=chosen.templates,
         zones=chosen.zones,
-        speed=parse_rate(chosen.speed or (SPEED_SQLITE if chosen.sqlite else SPEED)),
+        speed=chosen.speed or parse_rate(SPEED_SQLITE if chosen.sqlite else SPEED),
         pool=chosen.pool,
-        interval=parse_duration(chosen.interval, "interval"),
+        interval=chosen.interval,
         seed=chosen.seed,
     )
     return chosen
+
+
+def whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            if (number := int(text)) >= least:
+                return number
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+
+    return read
+
+
+def interval(text: str) -> timedelta:
+    try:
+        return QuotaSettings(interval=parse_duration(text, "it")).interval
+    except InvalidDurationText:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10s or 5m") from None
+
+
+def file_to_write(text: str) -> Path:
+    """Said now: to hear after minutes that the figures cannot be written would be a pity."""
+    path = Path(text)
+    if not path.parent.is_dir() or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: its folder is not there, or it is one itself")
+    return path
+
+
+def said(read: Callable[[str], Read]) -> Callable[[str], Read]:
+    """With the product's own words about what cannot be used; its remedies are for those who call it."""
+
+    def reading(text: str) -> Read:
+        try:
+            return read(text)
+        except BadInput as error:
+            raise argparse.ArgumentTypeError(error.args[0]) from None
+
+    return reading
 
 
 @contextlib.contextmanager
