@@ -14,25 +14,28 @@ from rich.text import Text
 from sending.judging import Check, Run
 
 BAR = 40
+VERDICTS = {
+    True: Text("ok    ", style="green"),
+    False: Text("BROKEN", style="bold red"),
+    None: Text("figure", style="cyan"),
+}
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 960, 420, 70, 40, 50
 
 
 class Showing:
-    def __init__(self, run: Run, checks: Sequence[Check], kills: Sequence[float]) -> None:
+    def __init__(self, run: Run, checks: Sequence[Check]) -> None:
         self._run = run
         self._checks = checks
-        self._kills = kills
-        """When workers were killed, in seconds since 1970."""
+        self._kills = list(run.killed.values())
         self._windows = run.records.windows
         self._starts = run.starts
-        self._by_template = run.starts_by_template()
+        self._by_template = run.starts_by_template
 
     def show(self, console: Console) -> None:
         console.print(self._intervals())
         console.print(self._templates())
         for check in self._checks:
-            verdict = Text("ok    ", style="green") if check.kept else Text("BROKEN", style="bold red")
-            console.print(verdict + Text(f" {check.promise}: {check.found}", style=""), soft_wrap=True)
+            console.print(VERDICTS[check.kept] + Text(f" {check.promise}: {check.found}", style=""), soft_wrap=True)
 
     def _intervals(self) -> Table:
         table = Table(title="sent in each interval", box=None, header_style="bold", pad_edge=False)
@@ -74,13 +77,13 @@ class Showing:
     def _template_rows(self) -> list[dict[str, Any]]:
         begins = self._starts[0] if self._starts else 0.0
         rows = []
-        for name, template in self._run.templates.items():
+        for name, template in self._run.campaigns.items():
             messages = list(self._run.records.of(name))
             starts = self._by_template[name]
             rows.append(
                 {
                     "template": name,
-                    "distribution": str(template.distribution),
+                    "distribution": template.distribution,
                     "weight": template.weight,
                     "maximum": None if template.max_speed is None else str(template.max_speed),
                     "messages": len(messages),
