@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from support.pacing import share_used, starts_too_many
@@ -434,6 +435,7 @@ def test_grants_that_workers_leave_unused_are_seen(judging: ModuleType) -> None:
         ({"settled_at": NOON.timestamp() + 1}, "nothing to judge"),
         ({"killed": {KILLED: NOON.timestamp() - 1}}, "nothing to judge"),
         ({"speed": parse_rate("1000/s")}, "the machine decides"),
+        ({"load": 1.5}, "wanted to run"),
     ],
 )
 def test_how_much_is_used_is_only_a_figure_where_something_else_decides(
@@ -452,6 +454,32 @@ def test_what_the_limit_leaves_no_time_for_is_not_missed(judging: ModuleType) ->
     assert judging.share_sent(a_run(), window) == pytest.approx(1.0)
     assert judging.share_sent(a_run(), replace(window, planned_at=NOON + SECOND / 2)) == pytest.approx(2.0)
     assert judging.share_sent(a_run(), replace(window, grants=[replace(window.grants[0], granted=20)])) == 1.0
+
+
+# What is shown.
+
+
+def test_a_minute_holds_what_its_windows_granted_and_what_started_in_them() -> None:
+    (minute,) = importlib.import_module("sending.minutes").minutes(sent_too_little())
+    assert (minute.name, minute.granted["promo"], minute.started["promo"]) == ("minute 1", 12, 10)
+
+
+def test_a_long_run_is_shown_in_a_few_columns() -> None:
+    run = a_run()
+    (window,) = run.records.windows
+    later = replace(window, begins=NOON + timedelta(minutes=29), ends=NOON + timedelta(minutes=29, seconds=1))
+    run = replace(run, records=replace(run.records, windows=[window, later]))
+    names = [minute.name for minute in importlib.import_module("sending.minutes").minutes(run)]
+    assert names == ["minutes 1–4", "minutes 29–32"]
+
+
+def test_the_picture_shows_what_was_sent_granted_and_killed_on_a_dark_page_too(judging: ModuleType) -> None:
+    run = sent_too_little(killed={KILLED: NOON.timestamp() + 0.5})
+    showing = importlib.import_module("sending.showing").Showing(run, judging.judge(run))
+    picture = ElementTree.fromstring(showing.as_svg())
+    drawn = [element.get("class") for element in picture.iter()]
+    assert (drawn.count("uniform"), drawn.count("kill"), drawn.count("m0")) == (2 + 1, 1, 1 + 1)  # with the legends
+    assert "prefers-color-scheme: dark" in showing.as_svg()
 
 
 # What it is told.

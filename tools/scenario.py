@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -183,6 +184,7 @@ class Play:
     _killed: dict[int, float] = field(default_factory=dict)
     """Processes, with when that was."""
     _settled_at: float | None = None
+    _load: float = 0.0
     _told_at: float = 0.0
 
     def run(self, workers: int) -> None:
@@ -216,6 +218,7 @@ class Play:
             done = self.stage.done()
             if self._settled_at is None and is_settled(self.place):
                 self._settled_at = time.time()
+            self._load = max(self._load, os.getloadavg()[0] / (os.cpu_count() or 1))
             if len(self._killed) < self.kill and done >= self._kill_at(len(self._killed)):
                 self._kill_one(len(self._killed))
             if time.monotonic() - self._told_at >= TELL_EVERY_S:
@@ -252,6 +255,7 @@ class Play:
             records=read_records(self.place),
             killed=self._killed,
             settled_at=self._settled_at,
+            load=self._load,
         )
 
 

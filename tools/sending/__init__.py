@@ -5,7 +5,7 @@
     formula     what the quota has to give, written a second time
     waiting     what was waiting when a window was planned, told from the handlers' notes
     judging     whether every promise was kept
-    showing     tables, a picture, and JSON
+    showing     tables, JSON and, with minutes and drawing, a picture
 
 What ran, and when, is known from notes that the handlers took in a file. The judge asks nothing of the product that it
 can know without it.

@@ -27,7 +27,9 @@ NOTED_LATER_S = 0.05
 STEADY_SHARE = 0.9
 STEADY_SPEED_MAX = Rate(12_000, timedelta(minutes=1))
 """The highest speed at which workers must use what they are granted: two cores do four times as much, database
-included, but not beside other work."""
+included."""
+LOAD_MAX = 1.0
+"""How many processes may want to run for each core: where there are more, some wait for others."""
 KILL_FELT_S = 5.0
 """For how long after a kill less is sent: leases end, and others take over."""
 
@@ -57,6 +59,8 @@ class Run:
     """Processes, with when that was, in seconds since 1970."""
     settled_at: float | None
     """When all messages were before their gates, as far as somebody looked."""
+    load: float = 0.0
+    """How many processes wanted to run for each core, when it was most."""
 
     @cached_property
     def starts(self) -> list[float]:
@@ -95,6 +99,14 @@ class Run:
     @property
     def windows(self) -> list[Window]:
         return self.records.windows
+
+    def window_at(self, moment: float) -> int:
+        """The number of the last one that had begun; -1: none."""
+        return bisect_right(self._begins, moment) - 1
+
+    @cached_property
+    def _begins(self) -> list[float]:
+        return [window.begins.timestamp() for window in self.windows]
 
     def is_settled(self, window: Window) -> bool:
         return self.settled_at is not None and window.planned_at.timestamp() >= self.settled_at
@@ -348,7 +360,6 @@ class Spending:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._begins = [window.begins.timestamp() for window in run.windows]
         self._left = [{grant.kind: grant.granted for grant in window.grants} for window in run.windows]
         self._seen = [
             {(grant.kind.template, zone) for grant in window.grants for zone in grant.zones} for window in run.windows
@@ -369,13 +380,9 @@ class Spending:
                 return
         self.beyond[cell.template] += 1
 
-    def window_of(self, moment: float) -> int:
-        """The last one that had begun; -1: none."""
-        return bisect_right(self._begins, moment) - 1
-
     def _windows(self, start: float) -> list[int]:
         """Those it may be of. The last one of a window may start a moment after its end: it was taken before."""
-        last = self.window_of(start)
+        last = self._run.window_at(start)
         numbers = range(max(0, last - 1), last + 1)
         return [n for n in numbers if start - self._run.windows[n].ends.timestamp() <= LATE_S + NOTED_LATER_S]
 
@@ -390,6 +397,8 @@ def _uses_its_grants(run: Run) -> Check:
     )
     if per_second(run.speed) > per_second(STEADY_SPEED_MAX):
         return Check(promise, None, f"{found}; a figure only, for above {STEADY_SPEED_MAX} the machine decides")
+    if run.load > LOAD_MAX:
+        return Check(promise, None, f"{found}; a figure only, for {run.load:.1f} processes wanted to run for each core")
     return Check(promise, min(shares) >= STEADY_SHARE, found)
 
 
