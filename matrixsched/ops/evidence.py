@@ -64,6 +64,8 @@ class Account:
 
     def __init__(self) -> None:
         self.first_begun: dict[str, float] = {}
+        self.first_attempt: dict[str, int] = {}
+        """Which attempt a handler was first called for: those before it were claimed in vain."""
         self.done: dict[str, int] = defaultdict(int)
         self.failed: dict[str, int] = defaultdict(int)
         self.begun_at: dict[str, list[tuple[float, int]]] = defaultdict(list)
@@ -76,6 +78,7 @@ class Account:
             match note.kind:
                 case Kind.BEGUN:
                     self.first_begun.setdefault(note.id, note.at)
+                    self.first_attempt.setdefault(note.id, note.attempt)
                     self.begun_at[note.id].append((note.at, note.pid))
                     self._under_way[note.pid].add(note.id)
                 case Kind.DONE:
