@@ -19,13 +19,13 @@ select 1 as unsettled
   from matrixsched_shard_locks l
  where exists (select 1 from (select i.lane, i.scheduled_at from matrixsched_incoming_queue i
                                where i.shard_id = l.shard_id
-                               order by i.created_at limit :rows_max) i
-                where i.lane >= 'quota|' and i.lane < 'quota}' and i.scheduled_at <= {now})
+                               order by i.created_at limit :rows_max) first
+                where first.lane >= 'quota|' and first.lane < 'quota}' and first.scheduled_at <= {now})
     or exists (select 1 from (select p.action_id, p.action_guid from matrixsched_processing_queue p
                                where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
-                               order by p.scheduled_at limit :rows_max / 10) p
+                               order by p.scheduled_at limit :rows_max / 10) first
                  join matrixsched_scheduled_actions a
-                   on a.shard_id = l.shard_id and a.action_id = p.action_id and a.action_guid = p.action_guid
+                   on a.shard_id = l.shard_id and a.action_id = first.action_id and a.action_guid = first.action_guid
                 where a.state = 'live' and a.template is not null)
  limit 1;
 
