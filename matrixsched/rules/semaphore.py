@@ -6,8 +6,8 @@
 
 A larger priority is more important; among equals who was enqueued first. Free places go to the best of those that wait.
 Where more important tasks wait than hold, the least important holders are asked to release their places, and keep them
-until they do. Only the last `try_release` holders are ever asked: the others may be in somebody's hands. Who is not to go
-after all, because its own priority rose or others left, is no longer asked.
+until they do. Only the last `try_release` holders are ever asked: the others may be in somebody's hands. Who is not to
+go after all, because its own priority rose or others left, is no longer asked.
 
 Balancing is a function of the tasks alone. Once those that were asked have released, the next one brings in whom they
 made room for; so after a few rounds without anything new the best tasks hold the places.
@@ -23,6 +23,7 @@ from math import isfinite
 from uuid import UUID
 
 from matrixsched.errors import BadInput
+from matrixsched.rules.lanes import escaped
 from matrixsched.rules.times import check_duration, check_integer
 
 ACTIVE_DEFAULT = 1000
@@ -106,7 +107,7 @@ def check_priority(priority: object) -> float:
 
 
 def waiting_needed(semaphore: Semaphore, held: int) -> int:
-    """How many of those that wait, the best ones, decide about a balance: who fills free places or stands in for others."""
+    """How many of those that wait decide about a balance: the best, who fill free places or stand in for others."""
     return max(0, semaphore.active - held) + semaphore.try_release
 
 
@@ -129,3 +130,21 @@ def balance(semaphore: Semaphore, held: Iterable[Task], waiting: Iterable[Task])
 
 def _order(task: Task) -> tuple[float, datetime, str]:
     return task.order
+
+
+# What tells of it.
+
+
+def acquired_handler(key: str) -> str:
+    """The name of the handler that is told that tasks of a semaphore have a place."""
+    return f"acquired:{key}"
+
+
+def try_release_handler(key: str) -> str:
+    """The name of the handler that is told to release places of a semaphore, if it can."""
+    return f"try_release:{key}"
+
+
+def event_id(handler: str, task_id: str) -> str:
+    """The action that tells of a task: a later event of the same kind takes the place of an earlier one."""
+    return f"{escaped(handler)}|{escaped(task_id)}"

@@ -16,6 +16,7 @@ from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
 from matrixsched.store.planning import Planning
 from matrixsched.store.reports import Reporting
+from matrixsched.store.semaphores import Semaphoring
 from matrixsched.store.stock import Stock
 from matrixsched.store.templates import Templates
 from matrixsched.store.transition import Transition
@@ -38,7 +39,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templates, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Semaphoring, Stock, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(

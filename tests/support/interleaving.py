@@ -468,6 +468,9 @@ async def clear(connection: asyncpg.Connection) -> None:
         delete from matrixsched.held_lanes;
         delete from matrixsched.quota_windows;
         delete from matrixsched.quota_grants;
+        delete from matrixsched.semaphores;
+        delete from matrixsched.semaphore_tasks;
+        delete from matrixsched.semaphore_changes;
         update matrixsched.chores set held_by = null, position = '{}', done_at = null;
         delete from matrixsched.shard_locks;
         insert into matrixsched.shard_locks (shard_id) values (0)

@@ -24,6 +24,7 @@ from matrixsched.store.postgresql.hygiene import PostgresHygiene
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.reports import PostgresReports
 from matrixsched.store.postgresql.rows import action_of, attempt_of
+from matrixsched.store.postgresql.semaphores import PostgresSemaphores
 from matrixsched.store.postgresql.stock import PostgresStock
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
@@ -51,7 +52,9 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, PostgresReports, PostgresStock):
+class PostgresTransitions(
+    PostgresHygiene, PostgresGating, PostgresPlanning, PostgresReports, PostgresSemaphores, PostgresStock
+):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)

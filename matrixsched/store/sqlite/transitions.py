@@ -55,6 +55,7 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
+from matrixsched.store.sqlite.semaphores import SqliteSemaphores
 from matrixsched.store.sqlite.stock import SqliteStock
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
@@ -81,7 +82,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteReports, SqliteStock):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteReports, SqliteSemaphores, SqliteStock):
     @transition
     def schedule(
         self,
