@@ -192,6 +192,20 @@ class Tidied:
 
 
 @dataclass(frozen=True, slots=True)
+class SemaphoreBalanced:
+    """Places of a semaphore were given out, or asked for; how many of each."""
+
+    key: str
+    acquired: int
+    asked: int
+    kept: int
+    """That were asked before, and are so no longer."""
+    lapsed: int
+    """That held their places for too long without renewing them."""
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogSampled:
     """What was due in the whole installation, looked up every now and then by every worker."""
 
@@ -268,6 +282,7 @@ Event = (
     | HandlerLeaked
     | StepFailed
     | Tidied
+    | SemaphoreBalanced
     | BacklogSampled
     | GatesSampled
     | WindowPlanned

@@ -145,6 +145,10 @@ def try_release_handler(key: str) -> str:
     return f"try_release:{key}"
 
 
+def is_event_handler(name: str) -> bool:
+    return name.startswith(("acquired:", "try_release:"))
+
+
 def event_id(handler: str, task_id: str) -> str:
     """The action that tells of a task: a later event of the same kind takes the place of an earlier one."""
     return f"{escaped(handler)}|{escaped(task_id)}"
