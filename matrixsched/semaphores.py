@@ -159,7 +159,7 @@ class Semaphores:
             present,
             active=places,
             try_release=min(present.try_release, places) if try_release is None else try_release,
-            hold_for=None if holds_for_good else hold_for or present.hold_for,
+            hold_for=None if holds_for_good else present.hold_for if hold_for is None else hold_for,
         )
         written = await self._run(self._do.update_semaphore(changed, self._guid()), connection)
         if written is None:

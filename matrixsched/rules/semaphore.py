@@ -10,7 +10,8 @@ until they do. Only the last `try_release` holders are ever asked: the others ma
 go after all, because its own priority rose or others left, is no longer asked.
 
 Balancing is a function of the tasks alone. Once those that were asked have released, the next one brings in whom they
-made room for; so after a few rounds without anything new the best tasks hold the places.
+made room for; so after a few rounds without anything new the best tasks hold the places. A `try_release` of 1 is enough
+for that; with 0 nobody makes room for them.
 """
 
 from __future__ import annotations
@@ -100,14 +101,15 @@ def check_priority(priority: object) -> float:
     try:
         number = float(priority)
     except OverflowError:
-        number = float("inf")
+        # Without its digits: there may be more than Python agrees to write.
+        raise BadInput("priority is beyond 1.8e308, the largest there is: choose a number closer to zero") from None
     if not isfinite(number):
-        raise BadInput(f"priority is {priority!r:.40}: choose a finite number, larger for what is more important")
+        raise BadInput(f"priority is {number}: choose a finite number, larger for what is more important")
     return number
 
 
 def waiting_needed(semaphore: Semaphore, held: int) -> int:
-    """How many of those that wait decide about a balance: the best, who fill free places or stand in for others."""
+    """How many of those that wait decide about a balance, the best ones: they fill free places or replace others."""
     return max(0, semaphore.active - held) + semaphore.try_release
 
 
