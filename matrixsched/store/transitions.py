@@ -118,7 +118,7 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Semaphoring, S
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
     ) -> Transition[Acquired]:
-        """Lock the free shard with work whose turn it is.
+        """Lock the free shard with work whose turn it is; before all others one with events that are due.
 
         Work are incoming rows, due rows that pass no gate, are on the way to one, or are in one of the special `lanes`,
         and rows of these handlers before a gate that may be open; one does `ahead` of its next slot.
@@ -156,7 +156,7 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Semaphoring, S
         claim_limit: int,
         attempt_lease: timedelta,
     ) -> Transition[Claimed]:
-        """Carry rows from incoming to processing; hand out those that are due."""
+        """Carry rows from incoming to processing; hand out those that are due, events first."""
         ...
 
     def claimed_by(

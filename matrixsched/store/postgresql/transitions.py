@@ -9,6 +9,7 @@ from uuid import UUID
 from matrixsched.clock import Clock
 from matrixsched.rules.action import (
     COMING,
+    EVENT,
     UNGATED,
     Action,
     Attempt,
@@ -215,7 +216,8 @@ class PostgresTransitions(
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
-        due = [lane for lane, is_due in ((UNGATED, row["due"]), (COMING, row["coming"])) if is_due]
+        told = ((EVENT, row["event"]), (UNGATED, row["due"]), (COMING, row["coming"]))
+        due = [lane for lane, is_due in told if is_due]
         return Acquired(
             now=row["now"],
             shard=row["shard_id"],
