@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-from matrixsched.rules.action import UNGATED, Terms
+from matrixsched.rules.action import EVENT, Terms
 from matrixsched.rules.names import shard_of
 from matrixsched.rules.semaphore import (
     Balance,
@@ -245,7 +245,7 @@ def _events(
                 handler=handler,
                 payload=json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode(),
                 terms=Terms(),
-                lane=UNGATED,
+                lane=EVENT,
                 priority=0,
                 template=None,
                 zone=None,

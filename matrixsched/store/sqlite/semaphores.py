@@ -19,6 +19,7 @@ class SqliteSemaphores(Balances, SqliteAsking):
         found = yield self._ask("semaphores.find", semaphore=semaphore.key)
         if not found:
             yield self._ask("semaphores.create", **_columns(semaphore), now=self._now())
+            yield self._ask("semaphores.libraries")
             found = yield self._ask("semaphores.find", semaphore=semaphore.key)
         return _semaphore(found[0])
 

@@ -7,6 +7,10 @@ values (cast(:semaphore as text), cast(:active as integer), cast(:try_release as
         {now}, {now})
 on conflict do nothing;
 
+-- name: libraries
+-- Workers that know no events would not know where to put them.
+update matrixsched.installation set oldest_library = 4 where oldest_library < 4;
+
 -- name: find
 select * from matrixsched.semaphores where key = cast(:semaphore as text);
 

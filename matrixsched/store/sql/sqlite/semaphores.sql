@@ -6,6 +6,10 @@ insert into matrixsched_semaphores (key, active, try_release, hold_for, created_
 values (:semaphore, :active, :try_release, :hold_for, {now}, {now})
 on conflict do nothing;
 
+-- name: libraries
+-- Workers that know no events would not know where to put them.
+update matrixsched_installation set oldest_library = 4 where oldest_library < 4;
+
 -- name: find
 select * from matrixsched_semaphores where key = :semaphore;
 
