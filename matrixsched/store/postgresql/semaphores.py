@@ -18,8 +18,8 @@ class PostgresSemaphores(Balances, PostgresAsking):
     def make_semaphore(self, semaphore: Semaphore) -> Conversation[Semaphore]:
         found = yield self._ask("semaphores.find", semaphore=semaphore.key)
         if not found:
-            yield self._ask("semaphores.create", **_columns(semaphore))
             yield self._ask("semaphores.libraries")
+            yield self._ask("semaphores.create", **_columns(semaphore))
             found = yield self._ask("semaphores.find", semaphore=semaphore.key)
         return _semaphore(found[0])
 

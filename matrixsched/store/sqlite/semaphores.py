@@ -18,8 +18,8 @@ class SqliteSemaphores(Balances, SqliteAsking):
     def make_semaphore(self, semaphore: Semaphore) -> Conversation[Semaphore]:
         found = yield self._ask("semaphores.find", semaphore=semaphore.key)
         if not found:
-            yield self._ask("semaphores.create", **_columns(semaphore), now=self._now())
             yield self._ask("semaphores.libraries")
+            yield self._ask("semaphores.create", **_columns(semaphore), now=self._now())
             found = yield self._ask("semaphores.find", semaphore=semaphore.key)
         return _semaphore(found[0])
 
