@@ -37,10 +37,6 @@ FILL = """
 insert into matrixsched.semaphores (key, active, try_release, hold_for, created_at, updated_at)
 select key, 1000, 900, interval '1 h', timestamptz '2030-01-01 00:00:00+00', timestamptz '2030-01-01 00:00:00+00'
   from (select 'pool' union all select 'idle ' || n from generate_series(0, 9999) as n) as k (key);
-insert into matrixsched.semaphore_tasks (semaphore, task_id, priority, state, guid, enqueued_at)
-select 'pool', 'waiting ' || n, case when n < 100000 then 5000 else n % 1000 end, 'waiting', md5('waiting ' || n)::uuid,
-       timestamptz '2030-01-01 00:00:00+00' - case when n < 100000 then interval '1 h' else n * interval '1 ms' end
-  from generate_series(0, 199999) as n;
 insert into matrixsched.semaphore_tasks
        (semaphore, task_id, priority, state, guid, enqueued_at, acquired_at, hold_until)
 select semaphore, task_id, 1, 'acquired', md5(task_id)::uuid, timestamptz '2030-01-01 00:00:00+00',
@@ -52,6 +48,14 @@ insert into matrixsched.semaphore_changes (semaphore, change_guid)
 select key, gen_random_uuid() from (values ('pool'), ('pool'), ('pool'), ('idle 7')) as c (key);
 insert into matrixsched.requests
 select gen_random_uuid(), timestamptz '2030-01-01 00:00:00+00' from generate_series(1, 20000) as n;
+"""
+
+
+FILL_WAITING = """
+insert into matrixsched.semaphore_tasks (semaphore, task_id, priority, state, guid, enqueued_at)
+select 'pool', 'waiting ' || n, case when n < 100000 then 5000 else n % 1000 end, 'waiting', md5('waiting ' || n)::uuid,
+       timestamptz '2030-01-01 00:00:00+00' - case when n < 100000 then interval '1 h' else n * interval '1 ms' end
+  from generate_series(0, 199999) as n;
 """
 
 
@@ -118,6 +122,8 @@ PREPARED = {name: f"statement_{number}" for number, name in enumerate(ASKS)}
 TABLES = ("semaphores", "semaphore_tasks", "semaphore_changes", "requests")
 EMPTY, NEVER, CUSTOM, GENERIC = "made when the tables were empty", "never analysed", "custom", "generic"
 
+RARE_GENERIC, RARE_CUSTOM = "generic, analysed when nobody waited", "custom, analysed when nobody waited"
+
 
 async def install(dsn: str) -> None:
     store = PostgresStore(dsn, "default", connections=1)
@@ -144,7 +150,7 @@ def plans(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]
         for hot, (ask, _) in ASKS.items():
             prepare(connection, PREPARED[hot], ask)
         plans_of(connection)
-        connection.execute(FILL.encode())
+        connection.execute((FILL + FILL_WAITING).encode())
         found[EMPTY] = plans_of(connection)
         connection.execute("set plan_cache_mode = force_custom_plan")
         found[NEVER] = plans_of(connection)
@@ -152,11 +158,17 @@ def plans(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]
         found[CUSTOM] = plans_of(connection)
         connection.execute("set plan_cache_mode = force_generic_plan")
         found[GENERIC] = plans_of(connection)
+        connection.execute("delete from matrixsched.semaphore_tasks where state = 'waiting'")
+        connection.execute("vacuum analyze matrixsched.semaphore_tasks")
+        connection.execute(FILL_WAITING.encode())
+        found[RARE_GENERIC] = plans_of(connection)
+        connection.execute("set plan_cache_mode = force_custom_plan")
+        found[RARE_CUSTOM] = plans_of(connection)
     yield found
     postgres_server.drop_database(name)
 
 
-@pytest.mark.parametrize("made", [EMPTY, NEVER, GENERIC, CUSTOM])
+@pytest.mark.parametrize("made", [EMPTY, NEVER, GENERIC, CUSTOM, RARE_GENERIC, RARE_CUSTOM])
 @pytest.mark.parametrize("name", ASKS)
 def test_no_more_is_read_than_is_needed(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
     plan = plans[made][name]
