@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.scene import SHARDS, Scene
 
@@ -115,6 +115,17 @@ STEPS = st.lists(
     min_size=12,
     max_size=25,
 )
+
+
+ASKED_AND_KEPT = [
+    ("enqueue", {"a": 1.0}),
+    ("balance",),
+    ("enqueue", {"b": 2.0}),
+    ("balance",),
+    ("enqueue", {"a": 3.0}),
+    ("balance",),
+]
+"""What chance brings about only now and then."""
 
 
 @dataclass
@@ -238,8 +249,9 @@ def stage(portal: BlockingPortal, database_url: str) -> Iterator[Scene]:
     portal.call(store.close)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=SIZES, hold_for=HOLDS, steps=STEPS)
+@example(sizes=(1, 1), hold_for=None, steps=ASKED_AND_KEPT)
 def test_a_semaphore_is_as_the_model_says_and_comes_to_rest_with_the_best(
     portal: BlockingPortal,
     stage: Scene,
