@@ -178,7 +178,8 @@ class Session:
             ask = next(conversation)
             while True:
                 text = self.world.statements[ask.statement.name]
-                if pause is not None:
+                # Of the statements of a transaction, those are held that have a pause point.
+                if pause is not None and (not isinstance(transition, Transaction) or _PAUSE_POINT.search(text.text)):
                     text = held_at_pause_point(text, pause)
                 ask = conversation.send(await fetch(self.connection, ask, text))
         except StopIteration as end:

@@ -137,7 +137,6 @@ class PostgresSemaphores(Balances, PostgresAsking):
             task_ids=[task.id for task, _ in changes],
             guids=[task.guid for task, _ in changes],
             befores=[task.state.value for task, _ in changes],
-            afters=[state.value for _, state in changes],
             hold_for=semaphore.hold_for,
         )
         return {row["task_id"] for row in rows}

@@ -128,7 +128,7 @@ class SqliteSemaphores(Balances, SqliteAsking):
         return [row["task_id"] for row in rows]
 
     def _write_states(self, semaphore: Semaphore, changes: Sequence[tuple[Task, TaskState]]) -> Conversation[set[str]]:
-        given = [(task.id, str(task.guid), task.state.value, state.value) for task, state in changes]
+        given = [(task.id, str(task.guid), task.state.value) for task, _ in changes]
         hold_for = None if semaphore.hold_for is None else span(semaphore.hold_for)
         rows = yield self._ask(
             "balance.write", semaphore=semaphore.key, tasks=as_json(given), hold_for=hold_for, now=self._now()

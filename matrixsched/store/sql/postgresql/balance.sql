@@ -39,11 +39,13 @@ delete from matrixsched.semaphore_changes c
  where c.semaphore = cast(:semaphore as text) and c.change_guid = any (array(select change_guid from marks));
 
 -- name: lapse
--- Places that were not renewed in time are free again.
+-- Places that were not renewed in time are free again. They are looked for among those that hold, in the order of the
+-- index: however little is known of the table, those that wait are not read.
 with late as materialized (
     select t.task_id from matrixsched.semaphore_tasks t
-     where t.semaphore = cast(:semaphore as text) and t.hold_until <= {now}
-     order by t.task_id
+     where t.semaphore = cast(:semaphore as text) and t.state <> 'waiting' and t.hold_until <= {now}
+     order by t.priority desc, t.enqueued_at, t.task_id
+     limit (select 1000000)
        for update skip locked
 )
 delete from matrixsched.semaphore_tasks t
@@ -51,14 +53,16 @@ delete from matrixsched.semaphore_tasks t
 returning t.task_id;
 
 -- name: write
--- Only what is still as it was read; what a user's transaction holds is skipped.
+-- Only what is still as it was read; what a user's transaction holds is skipped. What follows a state is known: who waits
+-- gets a place, who holds one is asked for it, who was asked is so no longer. So the rows are found by key alone; joined
+-- with what is given, all tasks of the semaphore might be read, or each compared with each.
 with given as materialized (
-    select g.task_id, g.guid, g.state_before, g.state_after
-      from unnest(cast(:task_ids as text[]), cast(:guids as uuid[]), cast(:befores as text[]), cast(:afters as text[]))
-           as g (task_id, guid, state_before, state_after)
+    select g.task_id, g.guid, g.state_before
+      from unnest(cast(:task_ids as text[]), cast(:guids as uuid[]), cast(:befores as text[]))
+           as g (task_id, guid, state_before)
 ),
 mine as materialized (
-    select t.task_id, g.state_before, g.state_after
+    select t.task_id
       from (select * from given order by task_id collate "C") g
      cross join lateral (select t.task_id from matrixsched.semaphore_tasks t
                           where t.semaphore = cast(:semaphore as text) and t.task_id = g.task_id and t.guid = g.guid
@@ -67,12 +71,11 @@ mine as materialized (
                             for no key update skip locked) t
 )
 update matrixsched.semaphore_tasks t
-   set state = m.state_after,
+   set state = case t.state when 'acquired' then 'asked' else 'acquired' end,
        acquired_at = coalesce(t.acquired_at, {now}),
-       asked_at = case m.state_after when 'asked' then {now} end,
-       hold_until = case m.state_before when 'waiting' then {now} + cast(:hold_for as interval) else t.hold_until end
-  from mine m
- where t.semaphore = cast(:semaphore as text) and t.task_id = m.task_id
+       asked_at = case t.state when 'acquired' then {now} end,
+       hold_until = case t.state when 'waiting' then {now} + cast(:hold_for as interval) else t.hold_until end
+ where t.semaphore = cast(:semaphore as text) and t.task_id = any (array(select task_id from mine))
 returning t.task_id;
 
 -- name: done

@@ -3,7 +3,15 @@
 -- Differs from postgresql/balance.sql: with one writer at a time nothing needs a lock, and nothing is skipped.
 
 -- name: changed
-select semaphore as key from matrixsched_semaphore_changes
+-- Semaphores that something was changed about, or in which a place was held for too long; at most :limit.
+with recursive keys (key) as (
+    select min(semaphore) from matrixsched_semaphore_changes
+    union all
+    select (select min(c.semaphore) from matrixsched_semaphore_changes c where c.semaphore > k.key)
+      from keys k
+     where k.key is not null
+)
+select key from keys where key is not null
 union
 select semaphore from matrixsched_semaphore_tasks where hold_until <= {now}
 limit :limit;
@@ -15,17 +23,25 @@ select s.*, {now} as now from matrixsched_semaphores s where s.key = :semaphore;
 delete from matrixsched_semaphore_changes where semaphore = :semaphore;
 
 -- name: lapse
-delete from matrixsched_semaphore_tasks where semaphore = :semaphore and hold_until <= {now}
+-- Looked for among those that hold: where nobody ran ANALYZE, all that wait would be read.
+delete from matrixsched_semaphore_tasks indexed by matrixsched_semaphore_tasks_held
+ where semaphore = :semaphore and state <> 'waiting' and hold_until <= {now}
 returning task_id;
 
 -- name: write
-update matrixsched_semaphore_tasks as t
-   set state = g.value ->> 3,
-       acquired_at = coalesce(t.acquired_at, {now}),
-       asked_at = case g.value ->> 3 when 'asked' then {now} end,
-       hold_until = case g.value ->> 2 when 'waiting' then {now} + :hold_for else t.hold_until end
-  from json_each(:tasks) as g
- where t.semaphore = :semaphore and t.task_id = g.value ->> 0 and t.guid = g.value ->> 1 and t.state = g.value ->> 2
+-- Only what is still as it was read. What follows a state is known: who waits gets a place, who holds one is asked for it,
+-- who was asked is so no longer.
+update matrixsched_semaphore_tasks
+   set state = case state when 'acquired' then 'asked' else 'acquired' end,
+       acquired_at = coalesce(acquired_at, {now}),
+       asked_at = case state when 'acquired' then {now} end,
+       hold_until = case state when 'waiting' then {now} + :hold_for else hold_until end
+ where semaphore = :semaphore
+   and task_id in (select t.task_id
+                     from json_each(:tasks) as g
+                    cross join matrixsched_semaphore_tasks t -- in this order: each is found by its key
+                    where t.semaphore = :semaphore and t.task_id = g.value ->> 0 and t.guid = g.value ->> 1
+                      and t.state = g.value ->> 2)
 returning task_id;
 
 -- name: done

@@ -11,8 +11,8 @@ returning request_guid;
 -- name: there
 select t.task_id
   from json_each(:tasks) as g
-  join matrixsched_semaphore_tasks t on t.semaphore = :semaphore and t.task_id = g.value ->> 0
- where g.value ->> 1 is null or t.guid = g.value ->> 1;
+ cross join matrixsched_semaphore_tasks t -- in this order: each is found by its key
+ where t.semaphore = :semaphore and t.task_id = g.value ->> 0 and (g.value ->> 1 is null or t.guid = g.value ->> 1);
 
 -- name: delete
 delete from matrixsched_semaphore_tasks
