@@ -112,7 +112,7 @@ class Semaphores:
         wanted = Semaphore(
             key=check_name("semaphore key", key),
             active=active,
-            try_release=_usual(active) if try_release is None else try_release,
+            try_release=usual_try_release(active) if try_release is None else try_release,
             hold_for=hold_for,
         )
         semaphore = await self._run(self._do.make_semaphore(wanted), connection)
@@ -154,13 +154,7 @@ class Semaphores:
         if hold_for is not None and holds_for_good:
             raise BadInput("hold_for and holds_for_good contradict each other: pass one of them")
         present = await self.settings(key, connection=connection)
-        places = present.active if active is None else check_integer("active", active, least=0, most=ACTIVE_MAX)
-        changed = replace(
-            present,
-            active=places,
-            try_release=min(present.try_release, places) if try_release is None else try_release,
-            hold_for=None if holds_for_good else present.hold_for if hold_for is None else hold_for,
-        )
+        changed = changed_semaphore(present, active, try_release, hold_for, holds_for_good=holds_for_good)
         written = await self._run(self._do.update_semaphore(changed, self._guid()), connection)
         if written is None:
             raise SemaphoreNotFound(key)
@@ -347,7 +341,26 @@ class TaskSemaphore:
         return answer
 
 
-def _usual(active: object) -> int:
+def changed_semaphore(
+    present: Semaphore,
+    active: int | None,
+    try_release: int | None,
+    hold_for: timedelta | None,
+    *,
+    holds_for_good: bool = False,
+) -> Semaphore:
+    """As it is after a change; what is not given stays, but nobody can ask more than there are places."""
+    places = present.active if active is None else check_integer("active", active, least=0, most=ACTIVE_MAX)
+    return replace(
+        present,
+        active=places,
+        try_release=min(present.try_release, places) if try_release is None else try_release,
+        hold_for=None if holds_for_good else present.hold_for if hold_for is None else hold_for,
+    )
+
+
+def usual_try_release(active: object) -> int:
+    """How many may be asked to make room where nobody says so."""
     return min(TRY_RELEASE_DEFAULT, check_integer("active", active, least=0, most=ACTIVE_MAX))
 
 
