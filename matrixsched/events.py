@@ -29,6 +29,7 @@ from matrixsched.errors import BadInput
 from matrixsched.rules.action import Outcome, State
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.rates import Rate
+from matrixsched.rules.semaphore import SemaphoreSample
 
 __all__ = [
     "AttemptDropped",
@@ -44,6 +45,8 @@ __all__ = [
     "HandlerLeaked",
     "LoopSampled",
     "OutcomesRecorded",
+    "SemaphoreBalanced",
+    "SemaphoresSampled",
     "ShardSynced",
     "SlotsVoided",
     "SlowDownTold",
@@ -223,6 +226,13 @@ class GatesSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class SemaphoresSampled:
+    """How semaphores stood, looked up every now and then by the workers that are told of their events."""
+
+    samples: tuple[SemaphoreSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WindowPlanned:
     """This worker planned the present window of the quota, for the whole fleet."""
 
@@ -283,6 +293,7 @@ Event = (
     | StepFailed
     | Tidied
     | SemaphoreBalanced
+    | SemaphoresSampled
     | BacklogSampled
     | GatesSampled
     | WindowPlanned

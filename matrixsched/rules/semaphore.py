@@ -95,6 +95,20 @@ class Balance:
         return bool(self.acquire or self.ask or self.keep)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemaphoreSample:
+    """How a semaphore stood."""
+
+    key: str
+    held: int
+    asked: int
+    """Of those that hold."""
+    waiting: int
+    """Counting stops at ten thousand, the most important first."""
+    oldest_wait_s: float
+    """How long the one of those had waited that waited longest; 0 if nobody did."""
+
+
 def check_priority(priority: object) -> float:
     if isinstance(priority, bool) or not isinstance(priority, int | float):
         raise BadInput(f"priority must be a number, not {type(priority).__name__}")
@@ -148,7 +162,13 @@ def try_release_handler(key: str) -> str:
 
 
 def is_event_handler(name: str) -> bool:
-    return name.startswith(("acquired:", "try_release:"))
+    return semaphore_of(name) is not None
+
+
+def semaphore_of(handler: str) -> str | None:
+    """The key of the semaphore that a handler is told of; None if it is told of none."""
+    kind, colon, key = handler.partition(":")
+    return key if colon and kind in ("acquired", "try_release") else None
 
 
 def event_id(handler: str, task_id: str) -> str:

@@ -88,7 +88,7 @@ class Worker:
         self.balancing = Balancing(
             self._store, app.handlers, self.policy, self._events, clock=self._clock, chance=self._chance
         )
-        self.sampling = Sampling(self._store, self._clock, self._events)
+        self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
         self._news = Wakeup()
         self._changes = Wakeup()
         self.stopping = anyio.Event()
@@ -129,6 +129,7 @@ class Worker:
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
             self._start(keeping, "sample", self.sampling.backlog, Wakeup())
             self._start(keeping, "gates", self.sampling.gates, Wakeup())
+            self._start(keeping, "semaphores", self.sampling.semaphores, Wakeup())
             self._start(keeping, "loop", self.sampling.loop, Wakeup())
             keeping.start_soon(self._store.watch, self._hear)
             keeping.start_soon(self._forward_room)

@@ -123,10 +123,10 @@ def test_one_is_shown_with_its_holders_and_the_first_that_wait(pool: Semaphores)
 
 
 def test_one_that_nobody_wants_says_how_to_change_it(semaphores: Semaphores) -> None:
-    semaphores("set", "quiet pool")
-    shown = semaphores("show", "quiet pool")
+    semaphores("set", "--", "-quiet pool")
+    shown = semaphores("show", "--", "-quiet pool")
     assert "nobody holds or waits." in shown.err
-    assert suggestion(shown.err) == ["set", "quiet pool", "--active", "N"]
+    assert suggestion(shown.err) == ["set", "--active", "N", "--", "-quiet pool"]
 
 
 def test_one_that_exists_is_changed_only_when_that_is_meant(semaphores: Semaphores) -> None:

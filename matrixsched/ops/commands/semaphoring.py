@@ -197,7 +197,7 @@ def _next_move(given: Given, found: Crowd) -> str:
         return f"{counts.held:,} hold places. To see more: `{_with_more(given, '--holders', found.holders)}`."
     if counts.held or counts.waiting:
         return f"that is all. To let one go by force: `{_command(given, 'release', key)} TASK`."
-    return f"nobody holds or waits. To change it: `{_command(given, 'set', key)} --active N`."
+    return f"nobody holds or waits. To change it: `{_command(given, 'set --active N', key)}`."
 
 
 def _with_more(given: Given, option: str, shown: list[Task]) -> str:
