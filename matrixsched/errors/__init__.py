@@ -166,3 +166,7 @@ __all__ = [
     "WrongUse",
     "in_words",
 ]
+
+for _member in list(globals().values()):
+    if isinstance(_member, type) and issubclass(_member, MatrixSchedError):
+        _member.__module__ = __name__  # where they are imported from; which file they stand in is nobody's concern
