@@ -36,7 +36,7 @@ async def run_in(caller: AsyncConnection[Any], dialect: Dialect, transition: Tra
 
         async def execute(ask: Ask) -> Sequence[Row]:
             await cursor.execute(pyformat(ask.statement), ask.parameters, prepare=False)
-            return await cursor.fetchall() if cursor.description else []
+            return await cursor.fetchall()
 
         return await transition.converse_async(execute)
 
@@ -48,7 +48,7 @@ def run_in_sync(caller: Connection[Any], dialect: Dialect, transition: Transitio
 
         def execute(ask: Ask) -> Sequence[Row]:
             cursor.execute(pyformat(ask.statement), ask.parameters, prepare=False)
-            return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall()
 
         return transition.converse(execute)
 

@@ -5,11 +5,13 @@
 insert into matrixsched.semaphores (key, active, try_release, hold_for, created_at, updated_at)
 values (cast(:semaphore as text), cast(:active as integer), cast(:try_release as integer), cast(:hold_for as interval),
         {now}, {now})
-on conflict do nothing;
+on conflict do nothing
+returning key; -- every statement answers: the drivers of callers are not asked whether there is an answer
 
 -- name: libraries
 -- Workers that know no events would not know where to put them.
-update matrixsched.installation set oldest_library = 4 where oldest_library < 4;
+update matrixsched.installation set oldest_library = 4 where oldest_library < 4
+returning oldest_library;
 
 -- name: find
 select * from matrixsched.semaphores where key = cast(:semaphore as text);

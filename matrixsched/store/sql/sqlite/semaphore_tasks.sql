@@ -1,5 +1,6 @@
 -- semaphore_tasks (sqlite). Promise: who holds a place of a semaphore and who waits, the most important first. It locks
 -- nothing, and reads no more than it answers with, but for `position` and `count`, which read what they count.
+-- Differs from postgresql/semaphore_tasks.sql: no casts; an index is named where SQLite would take another.
 
 -- name: held
 select * from matrixsched_semaphore_tasks t
