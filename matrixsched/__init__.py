@@ -13,10 +13,12 @@ from matrixsched.rules.limits import Limit
 from matrixsched.rules.outcome import Cancel, Done, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Misfire, Repeat, catch_up, cron, every, upcoming
+from matrixsched.semaphores import Acquired, TaskSemaphore, TryRelease
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Acquired",
     "Action",
     "App",
     "Call",
@@ -40,8 +42,10 @@ __all__ = [
     "ScheduledMany",
     "SlowDown",
     "State",
+    "TaskSemaphore",
     "Throughput",
     "ThroughputStatistics",
+    "TryRelease",
     "call",
     "catch_up",
     "cron",

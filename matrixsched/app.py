@@ -21,11 +21,13 @@ from matrixsched.pruning import Progress, prune
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
-from matrixsched.rules.names import SHARDS_DEFAULT
+from matrixsched.rules.names import SHARDS_DEFAULT, check_name
 from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
+from matrixsched.rules.semaphore import acquired_handler, try_release_handler
 from matrixsched.scheduler import Scheduler, SchedulerPolicy
+from matrixsched.semaphores import Acquired, Semaphores, TryRelease
 from matrixsched.store.callers import AsyncCaller
 from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
@@ -86,6 +88,7 @@ class App:
             lambda: self.store, chance=lambda: self.chance, wrote=self._wake, events=lambda: self.events
         )
         self.quota = Quota(lambda: self.store)
+        self.semaphores = Semaphores(lambda: self.store, chance=lambda: self.chance, wrote=self._wake)
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
         self._openings = 0
@@ -133,6 +136,35 @@ class App:
         def register(function: Callable[P, R]) -> Handler[P, R]:
             return self.handlers.register(
                 name, function, retry=retry, timeout=timeout, version=version, oldest_version=oldest_version
+            )
+
+        return register
+
+    def on_acquired(
+        self, key: str, *, retry: Retry | None = None, timeout: timedelta | None = None
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Register who is told that a task has a place of the semaphore `key`: it takes an Acquired.
+
+        Told at least once, as an action like any other: what it raises is tried again as `retry` says. Not any more
+        once the task was released.
+        """
+        return self._on_event(acquired_handler(check_name("semaphore key", key)), Acquired, retry, timeout)
+
+    def on_try_release(
+        self, key: str, *, retry: Retry | None = None, timeout: timedelta | None = None
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Register who is asked to release a task's place because more important ones wait: it takes a TryRelease.
+
+        As `on_acquired`; not any more once the task need not go after all. A place is kept until it is released.
+        """
+        return self._on_event(try_release_handler(check_name("semaphore key", key)), TryRelease, retry, timeout)
+
+    def _on_event(
+        self, name: str, event: type[Acquired | TryRelease], retry: Retry | None, timeout: timedelta | None
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        def register(function: Callable[P, R]) -> Handler[P, R]:
+            return self.handlers.register(
+                name, function, retry=retry, timeout=timeout, payload_type=event, guard=self.semaphores._void
             )
 
         return register

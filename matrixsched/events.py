@@ -29,6 +29,7 @@ from matrixsched.errors import BadInput
 from matrixsched.rules.action import Outcome, State
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.rates import Rate
+from matrixsched.rules.semaphore import SemaphoreSample
 
 __all__ = [
     "AttemptDropped",
@@ -44,6 +45,8 @@ __all__ = [
     "HandlerLeaked",
     "LoopSampled",
     "OutcomesRecorded",
+    "SemaphoreBalanced",
+    "SemaphoresSampled",
     "ShardSynced",
     "SlotsVoided",
     "SlowDownTold",
@@ -192,6 +195,20 @@ class Tidied:
 
 
 @dataclass(frozen=True, slots=True)
+class SemaphoreBalanced:
+    """Places of a semaphore were given out, or asked for; how many of each."""
+
+    key: str
+    acquired: int
+    asked: int
+    kept: int
+    """That were asked before, and are so no longer."""
+    lapsed: int
+    """That held their places for too long without renewing them."""
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogSampled:
     """What was due in the whole installation, looked up every now and then by every worker."""
 
@@ -206,6 +223,13 @@ class GatesSampled:
     """What the gates held back in the whole installation, looked up every now and then by every worker."""
 
     report: GateReport
+
+
+@dataclass(frozen=True, slots=True)
+class SemaphoresSampled:
+    """How semaphores stood, looked up every now and then by the workers that are told of their events."""
+
+    samples: tuple[SemaphoreSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +292,8 @@ Event = (
     | HandlerLeaked
     | StepFailed
     | Tidied
+    | SemaphoreBalanced
+    | SemaphoresSampled
     | BacklogSampled
     | GatesSampled
     | WindowPlanned

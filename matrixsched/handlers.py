@@ -36,6 +36,8 @@ U = TypeVar("U", bound=Callable[[Any], object])
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """`async def around(context, call_next)`: what is done around every handler."""
 
+Guard = Callable[[Any], Awaitable[object]]
+
 PAYLOAD_BYTES_MAX = 1_000_000
 TIMEOUT_DEFAULT = timedelta(seconds=60)
 
@@ -55,6 +57,8 @@ class Handler(Generic[P, R]):
     version: int
     """Of the payload it takes; older ones are lifted to it by its upcasters."""
     upcasters: Upcasters
+    guard: Guard | None = None
+    """Asked with the payload before each call; an outcome that it answers with takes the place of the call."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -165,7 +169,10 @@ class Handlers:
         timeout: timedelta | None,
         version: int = 1,
         oldest_version: int = 1,
+        payload_type: type | None = None,
+        guard: Guard | None = None,
     ) -> Handler[P, R]:
+        """`payload_type` is what a payload without an annotation is."""
         if callable(name):
             raise BadInput('the handler has no name: use @app.action("name")')
         check_name("handler name", name)
@@ -179,6 +186,8 @@ class Handlers:
         check_integer(f"version of handler {name!r}", version, least=1, most=VERSION_MAX)
         check_integer(f"oldest_version of handler {name!r}", oldest_version, least=1, most=version)
         payload, takes_context = _signature(name, function)
+        if payload is Any and payload_type is not None:
+            payload = payload_type
         handler = Handler(
             name=name,
             function=function,
@@ -190,6 +199,7 @@ class Handlers:
             timeout=check_duration("timeout", TIMEOUT_DEFAULT if timeout is None else timeout, zero=False),
             version=version,
             upcasters=Upcasters(name, version, oldest_version),
+            guard=guard,
         )
         self._by_name[name] = handler
         return handler

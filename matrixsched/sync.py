@@ -33,10 +33,12 @@ from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
 from matrixsched.scheduler import Scheduler
+from matrixsched.semaphores import Semaphores
 from matrixsched.store.callers import SyncCaller, run_in_sync
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import ActionFilter
+from matrixsched.sync_semaphores import SemaphoresInside, SyncSemaphores, at_once
 from matrixsched.templates import Quota, SyncQuota, SyncTemplates, Templates
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class SyncApp:
         self.limits = SyncLimits(self._with_limits)
         self.templates = SyncTemplates(self._with_templates)
         self.quota = SyncQuota(self._with_templates)
+        self.semaphores = SyncSemaphores(self._with_semaphores)
 
     def __enter__(self) -> Self:
         self._connected()
@@ -303,6 +306,14 @@ class SyncApp:
         store, app = self._connected_store, self._app
         templates = Templates(store, chance=lambda: app.chance, wrote=lambda: None, events=lambda: app.events)
         return self._await(lambda _: work(templates, Quota(store)))
+
+    def _with_semaphores(self, connection: SyncCaller | None, work: Callable[[Semaphores], Awaitable[T]]) -> T:
+        app = self._app
+        if connection is not None:
+            inside = SemaphoresInside(lambda: app.store, chance=lambda: app.chance, wrote=lambda: None)
+            return at_once(work(inside.inside(connection)))
+        semaphores = Semaphores(self._connected_store, chance=lambda: app.chance, wrote=lambda: None)
+        return self._await(lambda _: work(semaphores))
 
     def _connected_store(self) -> Store:
         assert self._store is not None

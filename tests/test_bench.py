@@ -14,13 +14,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-EVERYWHERE = {"schedule-1", "schedule-32", "schedule-many", "drain", "limit-fleet", "latency", "lateness"}
+EVERYWHERE = {
+    "schedule-1",
+    "schedule-32",
+    "schedule-many",
+    "drain",
+    "limit-fleet",
+    "balance-small",
+    "semaphores-idle",
+    "latency",
+    "lateness",
+}
 ON_POSTGRESQL = EVERYWHERE | {
     "drain-future",
     "plan",
     "drain-template",
     "drain-held",
     "drain-keys",
+    "balance",
     "idle",
     "floor",
 }
@@ -31,6 +42,7 @@ RATIOS = {
     "drain-template": "drain rate",
     "drain-held": "drain-template rate",
     "drain-keys": "drain rate",
+    "balance": "balance-small p50",
 }
 
 

@@ -128,8 +128,11 @@ def test_all_that_the_package_offers_is_named_and_in_order():
 def error_classes() -> dict[str, type[MatrixSchedError]]:
     return {
         node.name: getattr(errors, node.name)
-        for node in trees()["errors.py"].body
-        if isinstance(node, ast.ClassDef) and issubclass(getattr(errors, node.name), MatrixSchedError)
+        for name, tree in trees().items()
+        for node in tree.body
+        if name.startswith("errors/")
+        and isinstance(node, ast.ClassDef)
+        and issubclass(getattr(errors, node.name), MatrixSchedError)
     }
 
 

@@ -48,6 +48,7 @@ SCALES = {
         held=100_000,
         keys=1_000,
         limit_s=8.0,
+        waiting=100_000,
     ),
     # Too little to say anything about speed: it shows that every workload still runs and checks itself.
     "tiny": Scale(
@@ -65,6 +66,8 @@ SCALES = {
         keys=20,
         limit_per_s=50,
         limit_s=2.0,
+        waiting=2_000,
+        semaphores=20,
     ),
 }
 
@@ -89,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    described = "\n".join(f"  {workload.name:14} {workload.summary}" for workload in WORKLOADS.values())
+    described = "\n".join(f"  {workload.name:15} {workload.summary}" for workload in WORKLOADS.values())
     parser = argparse.ArgumentParser(
         prog="bench",
         description=f"Measure matrixsched on this machine.\n\nworkloads:\n{described}",
@@ -148,7 +151,7 @@ def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report
     ]
     for number in range(1, chosen.rounds + 1):
         for workload, place in turns:
-            talk.print(f"round {number}/{chosen.rounds}  {workload.name:14} {place.dialect:11}", end="", markup=False)
+            talk.print(f"round {number}/{chosen.rounds}  {workload.name:15} {place.dialect:11}", end="", markup=False)
             with place.fresh() as fresh:
                 measured = workload.run(Run(fresh, SCALES[chosen.scale], chosen.shards))
             report.add(workload, place.dialect, measured)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Tally
-from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from prometheus_client import Counter, Gauge
@@ -22,18 +21,15 @@ from matrixsched.events import (
     Tidied,
     WindowPlanned,
 )
+from matrixsched.observe.labels import LATEST, Names, Sampled
 from matrixsched.rules.action import Outcome
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.lanes import key_limit
 
-LABELS_MAX = 100
-OTHER = "other"
 OPEN = "open"
 """What has only to be taken by a worker."""
 ANY_KEY_AT_ALL = "key"
 EVERYBODY = "Every worker looks every 15 seconds and reports the same for the whole installation."
-
-_LATEST: Literal["livemostrecent"] = "livemostrecent"
 
 
 class MakeCounter(Protocol):
@@ -46,24 +42,24 @@ class MakeGauge(Protocol):
 
 class GateMetrics:
     def __init__(self, counter: MakeCounter, gauge: MakeGauge) -> None:
-        self._templates = _Names()
-        self._limits = _Names()
+        self._templates = Names()
+        self._limits = Names()
         self._ended: Tally[tuple[str, Outcome]] = Tally()
         self._told: Tally[tuple[str, Outcome]] = Tally()
         held = f"What is due and waits before gates, counted up to 20000. {EVERYBODY}"
-        self._held = _Sampled(gauge("held_actions", held, "gate", "template", mode=_LATEST))
+        self._held = Sampled(gauge("held_actions", held, "gate", "template", mode=LATEST))
         left = f"How many actions a limit would let start at once. {EVERYBODY}"
-        self._slots_left = _Sampled(gauge("limit_slots_left", left, "limit", mode=_LATEST), absent=math.nan)
+        self._slots_left = Sampled(gauge("limit_slots_left", left, "limit", mode=LATEST), absent=math.nan)
         slowed = f"1 for a limit that was told to slow down. {EVERYBODY}"
-        self._slowed = _Sampled(gauge("limit_slowed", slowed, "limit", mode=_LATEST))
+        self._slowed = Sampled(gauge("limit_slowed", slowed, "limit", mode=LATEST))
         window = "in the present window of the quota, and in the last one"
         granted = f"What a template may send {window}. {EVERYBODY}"
-        self._granted = _Sampled(gauge("quota_granted", granted, "template", "window", mode=_LATEST))
+        self._granted = Sampled(gauge("quota_granted", granted, "template", "window", mode=LATEST))
         used = (
             f"What is spent of that, by each claim, whether it then started in its slot or not, {window}. {EVERYBODY}"
         )
-        self._used = _Sampled(gauge("quota_used", used, "template", "window", mode=_LATEST))
-        self._paused = gauge("templates_paused", f"Templates that are paused. {EVERYBODY}", mode=_LATEST)
+        self._used = Sampled(gauge("quota_used", used, "template", "window", mode=LATEST))
+        self._paused = gauge("templates_paused", f"Templates that are paused. {EVERYBODY}", mode=LATEST)
         self._attempts = counter("template_attempts", "Attempts of templates that ended.", "template", "outcome")
         self._expired = counter("expired_unsent", "Actions of templates that expired before they started.", "template")
         self._planned = counter("quota_windows_planned", "Windows of the quota planned by this process.")
@@ -131,35 +127,3 @@ class GateMetrics:
             used[label] += share.used
         self._granted.show(granted)
         self._used.show(used)
-
-
-class _Names:
-    """Labels without end would fill the memory of whoever scrapes them."""
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def label(self, name: str) -> str:
-        if name in self._known:
-            return name
-        if len(self._known) >= LABELS_MAX:
-            return OTHER
-        self._known.add(name)
-        return name
-
-
-class _Sampled:
-    """A gauge that shows one sample at a time: what was there before and is no more is `absent`.
-
-    It is not removed: the files that several processes share know no removal.
-    """
-
-    def __init__(self, gauge: Gauge, *, absent: float = 0.0) -> None:
-        self._gauge = gauge
-        self._absent = absent
-        self._shown: dict[tuple[str, ...], None] = {}
-
-    def show(self, values: Mapping[tuple[str, ...], float]) -> None:
-        self._shown |= dict.fromkeys(values)
-        for labels in self._shown:
-            self._gauge.labels(*labels).set(values.get(labels, self._absent))

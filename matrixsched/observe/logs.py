@@ -25,6 +25,8 @@ from matrixsched.events import (
     HandlerLeaked,
     LoopSampled,
     OutcomesRecorded,
+    SemaphoreBalanced,
+    SemaphoresSampled,
     ShardSynced,
     SlotsVoided,
     SlowDownTold,
@@ -117,11 +119,13 @@ class Logs:
         events.subscribe(SlowDownTold, self._on_slow_down_told)
         events.subscribe(TemplatePaused, self._on_template_paused)
         events.subscribe(TemplateResumed, self._on_template_resumed)
+        events.subscribe(SemaphoreBalanced, self._on_semaphore_balanced)
         if logger.isEnabledFor(logging.DEBUG):
             events.subscribe(AttemptStarted, self._on_attempt_started)
             events.subscribe(CallsWritten, self._on_calls_written)
             events.subscribe(BacklogSampled, self._on_backlog_sampled)
             events.subscribe(GatesSampled, self._on_gates_sampled)
+            events.subscribe(SemaphoresSampled, self._on_semaphores_sampled)
         self._slowed_until: dict[str, datetime] = {}
 
     def _on_worker_started(self, event: WorkerStarted) -> None:
@@ -232,6 +236,27 @@ class Logs:
         facts = asdict(event)
         del facts["expired_of"]
         log(logging.DEBUG, "tidied", **facts)
+
+    # Semaphores.
+
+    def _on_semaphore_balanced(self, event: SemaphoreBalanced) -> None:
+        facts = asdict(event) | {"took_s": round(event.took_s, 6)}
+        facts["semaphore"] = facts.pop("key")
+        if event.lapsed:
+            log(logging.WARNING, "places lost: they were not renewed in time", **facts)
+        else:
+            log(logging.DEBUG, "semaphore balanced", **facts)
+
+    def _on_semaphores_sampled(self, event: SemaphoresSampled) -> None:
+        samples = event.samples
+        log(
+            logging.DEBUG,
+            "semaphores sampled",
+            semaphores=len(samples),
+            held=sum(one.held for one in samples),
+            asked=sum(one.asked for one in samples),
+            waiting=sum(one.waiting for one in samples),
+        )
 
     # Gates.
 

@@ -44,6 +44,7 @@ from matrixsched.events import (
     WorkerStopped,
 )
 from matrixsched.observe.gate_metrics import EVERYBODY, GateMetrics
+from matrixsched.observe.semaphore_metrics import SemaphoreMetrics
 from matrixsched.rules.action import Outcome
 from matrixsched.store.store import Store
 from matrixsched.store.values import Pool
@@ -152,6 +153,7 @@ class Metrics:
         self._calls = counter("schedule_calls", "Calls that were written, each or many at a time.", "way")
         self._statements = counter("schedule_statements", "Statements that carried those calls.", "way")
         self._gates = GateMetrics(counter, gauge)
+        self._semaphores = SemaphoreMetrics(counter, gauge, histogram)
         self._define_pools()
 
     def _define_pools(self) -> None:
@@ -188,6 +190,7 @@ class Metrics:
         events.subscribe(BacklogSampled, self._on_backlog_sampled)
         events.subscribe(LoopSampled, self._on_loop_sampled)
         self._gates.subscribe(events)
+        self._semaphores.subscribe(events)
 
     def collect(self) -> None:
         """Bring Prometheus's numbers up to date; call it before they are read."""

@@ -20,6 +20,8 @@ from matrixsched.errors import (
     ModuleBroken,
     SchemaMismatch,
     SchemaMissing,
+    SemaphoreNotFound,
+    TaskNotFound,
 )
 from matrixsched.ops.commands import (
     acting,
@@ -29,6 +31,7 @@ from matrixsched.ops.commands import (
     planning,
     pruning,
     scheduling,
+    semaphoring,
     sharding,
     templating,
     working,
@@ -40,7 +43,16 @@ from matrixsched.ops.render import OUTPUT_LOST, forget_output, prepare_streams, 
 # What Typer raises for a wrong command line. By its subclass, because newer versions bring a Click of their own.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
-_TO_BE_CHANGED = (BadInput, ConfigurationError, SchemaMissing, SchemaMismatch, ActionNotFound, LimitNotFound)
+_TO_BE_CHANGED = (
+    BadInput,
+    ConfigurationError,
+    SchemaMissing,
+    SchemaMismatch,
+    ActionNotFound,
+    LimitNotFound,
+    SemaphoreNotFound,
+    TaskNotFound,
+)
 """Whatever is wrong, to try the same command again would not help: also one that names what is not there."""
 
 cli = typer.Typer(
@@ -50,7 +62,19 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (installing, working, scheduling, acting, explaining, planning, templating, limiting, sharding, pruning):
+for part in (
+    installing,
+    working,
+    scheduling,
+    acting,
+    explaining,
+    planning,
+    templating,
+    limiting,
+    semaphoring,
+    sharding,
+    pruning,
+):
     part.register(cli)
 
 

@@ -19,6 +19,8 @@ UNGATED = ""
 """The lane that all actions without a template or limit share."""
 COMING = "coming"
 """Where those that have one wait until they are due: millions may be at one instant, and must not hide the others."""
+EVENT = "event"
+"""The lane of actions that nothing may hold up: they pass no gate, not even the limit of everything, and go first."""
 
 
 def parked_lane(handler: str) -> str:

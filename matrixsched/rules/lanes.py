@@ -2,6 +2,7 @@
 
 (empty)                                        no gate; or none but limits of everything or its handler, and not due yet
 coming                                         one of those below, once it is due
+event                                          none at all, due or not; claimed before all others (rules/action.py)
 limit|<priority>|<key>|<handler>               limits alone
 quota|<template>|<zone>|<priority>|<key>|<handler>   a template's quota, and limits
 handler:<name>, handler!<name>                 parked, suspects (rules/action.py)

@@ -9,6 +9,8 @@ from matrixsched.store.values import SweepPosition, TidyPosition
 
 TIDY = "tidy"
 """The chore that keeps the tables small; its row is part of the schema."""
+BALANCE = "balance"
+"""The chore that gives out the places of semaphores."""
 
 
 def encode_position(position: TidyPosition) -> str:

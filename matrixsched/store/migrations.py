@@ -14,10 +14,10 @@ from matrixsched.errors import SchemaMismatch, SchemaMissing
 from matrixsched.store.statements import Dialect, render
 from matrixsched.store.values import Installation
 
-LIBRARY_SCHEMA_VERSION = 3
+LIBRARY_SCHEMA_VERSION = 4
 """The newest schema this library knows: the number of its last migration."""
 
-OLDEST_SCHEMA_SUPPORTED = 3
+OLDEST_SCHEMA_SUPPORTED = 4
 """The oldest schema this library can still work with."""
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")

@@ -16,6 +16,7 @@ from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
 from matrixsched.store.planning import Planning
 from matrixsched.store.reports import Reporting
+from matrixsched.store.semaphores import Semaphoring
 from matrixsched.store.stock import Stock
 from matrixsched.store.templates import Templates
 from matrixsched.store.transition import Transition
@@ -38,7 +39,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templates, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Semaphoring, Stock, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(
@@ -117,7 +118,7 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templat
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
     ) -> Transition[Acquired]:
-        """Lock the free shard with work whose turn it is.
+        """Lock the free shard with work whose turn it is; before all others one with events that are due.
 
         Work are incoming rows, due rows that pass no gate, are on the way to one, or are in one of the special `lanes`,
         and rows of these handlers before a gate that may be open; one does `ahead` of its next slot.
@@ -155,7 +156,7 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Stock, Templat
         claim_limit: int,
         attempt_lease: timedelta,
     ) -> Transition[Claimed]:
-        """Carry rows from incoming to processing; hand out those that are due."""
+        """Carry rows from incoming to processing; hand out those that are due, events first."""
         ...
 
     def claimed_by(

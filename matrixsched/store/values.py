@@ -94,7 +94,8 @@ class ActionFilter:
 
 
 class Turn(StrEnum):
-    """Which of the shards with work is taken; among equals the one that was served longest ago."""
+    """Which of the shards with work is taken; among equals the one that was served longest ago, before all of them one
+    with events that are due."""
 
     OLDEST = "oldest"
     IMPORTANT = "important"
@@ -111,7 +112,7 @@ class Acquired:
     shard: int | None
     incoming: bool = False
     lanes: tuple[str, ...] = ()
-    """Lanes with rows that are due."""
+    """Lanes with rows that are due, in the order of their claims: events, ungated, coming, special ones."""
     gated_lanes: tuple[str, ...] = ()
     """The most important gated lanes that are worth a look now, in this shard or another."""
     holds: bool = False

@@ -103,6 +103,7 @@ class Steps:
                 try:
                     await self._record(worker)
                     await worker.intake.relist()
+                    await worker.balancing.step()
                     rest_s = await worker.intake.step()
                     await worker.runner.watch()  # gives back what came too late for its slot
                     is_quiet = rest_s > 0 and await self._expire(worker)

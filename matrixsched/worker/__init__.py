@@ -20,7 +20,7 @@ refused by the row.
     runner     slots; start what passed a gate in its time, decode, call the handler under its limit, judge what follows
     recorder   outcomes in batches: recorded, superseded, lost, or busy (sent again)
     leases     prolong what is under way; give back what could not be started soon
-    sampling   how much is due, how late the event loop is; only while somebody listens
+    sampling   how much is due, what is held, how late the event loop is; only while somebody listens
     tidying    one worker at a time: prune what is old, expire what nobody ran, sweep what no action stands behind
 
 **Gates** come before the claim. What has to pass one waits in a lane of its own, due and unattempted, and is claimed in

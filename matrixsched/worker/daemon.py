@@ -19,6 +19,7 @@ from matrixsched.clock import Clock
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
 from matrixsched.store.store import Store
+from matrixsched.worker.balancing import Balancing
 from matrixsched.worker.beside import running_beside
 from matrixsched.worker.bounded import BoundedStore
 from matrixsched.worker.intake import Intake
@@ -84,15 +85,19 @@ class Worker:
             events=self._events,
         )
         self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
-        self.sampling = Sampling(self._store, self._clock, self._events)
+        self.balancing = Balancing(
+            self._store, app.handlers, self.policy, self._events, clock=self._clock, chance=self._chance
+        )
+        self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
         self._news = Wakeup()
+        self._changes = Wakeup()
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
         self._stopping_at_once = anyio.Event()
         self._given_up: HandlersLeaked | None = None
         self.running = anyio.Event()
         """Set once the worker looks for work."""
-        app.on_news(self._news.set)
+        app.on_news(self._hear)
 
     # Life.
 
@@ -124,8 +129,9 @@ class Worker:
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
             self._start(keeping, "sample", self.sampling.backlog, Wakeup())
             self._start(keeping, "gates", self.sampling.gates, Wakeup())
+            self._start(keeping, "semaphores", self.sampling.semaphores, Wakeup())
             self._start(keeping, "loop", self.sampling.loop, Wakeup())
-            keeping.start_soon(self._store.watch, self._news.set)
+            keeping.start_soon(self._store.watch, self._hear)
             keeping.start_soon(self._forward_room)
             async with anyio.create_task_group() as running:
                 self.runner.open_slots(running)
@@ -133,6 +139,7 @@ class Worker:
                     self._start(feeding, "intake", self.intake.step, self._news)
                     self._start(feeding, "lanes", self.intake.relist, Wakeup())
                     self._start(feeding, "tidy", self.tidying.step, Wakeup())
+                    self._start(feeding, "balance", self.balancing.step, self._changes)
                     feeding.start_soon(self._guard_slots)
                     self._events.emit(WorkerStarted(self.name, tuple(self._handlers.names), self.policy.concurrency))
                     self.running.set()
@@ -150,6 +157,11 @@ class Worker:
             raise self._given_up  # even if slots came back: nobody asked it to stop, so somebody must start another
         if self._has_leaked_too_much():
             raise self._leaked()
+
+    def _hear(self) -> None:
+        """Something was written: there may be work, or a semaphore to balance."""
+        self._news.set()
+        self._changes.set()
 
     def _start(self, group: anyio.abc.TaskGroup, name: str, step: Step, wakeup: Wakeup) -> None:
         group.start_soon(self._paced, name, step, wakeup, name=f"matrixsched {name}")
@@ -244,6 +256,7 @@ class Worker:
         made = 0
         await self.intake.relist()
         while True:
+            await self.balancing.step()
             rest_s, made_before = await self.intake.step(), made
             await self.runner.start_timed()
             while self.runner.has_waiting:

@@ -13,7 +13,7 @@ from matrixsched.clock import Chance, Clock
 from matrixsched.errors import DatabaseError, OutcomeUnknown
 from matrixsched.events import Events, ShardSynced, WindowPlanned
 from matrixsched.handlers import Handlers
-from matrixsched.rules.action import COMING, UNGATED, Attempt, parked_lane, suspect_lane
+from matrixsched.rules.action import COMING, EVENT, UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.gates import SPREAD_NS, Gate
 from matrixsched.store.store import Store
@@ -229,6 +229,8 @@ class _Sync:
                 limit = self._policy.batch_max if self._intake.campaign_begins and lane == UNGATED else room
                 seen = await self._claim(lane, limit, room)
                 self.settled += seen
+                if lane == EVENT and seen >= limit:  # nothing else gets room that the rest of them may need
+                    return True
                 more |= seen >= limit
         if self._incoming:
             seen = await self._move()
@@ -297,7 +299,7 @@ class _Sync:
         return min(limit, self._runner.suspect_room) if lane.startswith(suspect_lane("")) else limit
 
     async def _claim(self, lane: str, limit: int, room: int) -> int:
-        return await self._taken(
+        claimed = await self._taken(
             self._do.claim(
                 self._shard,
                 self._sync_guid,
@@ -308,9 +310,12 @@ class _Sync:
                 attempt_lease=self._policy.attempt_lease,
             )
         )
+        if lane != EVENT:  # where no campaign ever is
+            self._intake.campaign_begins = bool(claimed.gated_lanes)
+        return claimed.seen
 
     async def _move(self) -> int:
-        return await self._taken(
+        moved = await self._taken(
             self._do.move(
                 self._shard,
                 self._sync_guid,
@@ -320,21 +325,22 @@ class _Sync:
                 attempt_lease=self._policy.attempt_lease,
             )
         )
+        self._intake.campaign_begins = bool(moved.gated_lanes)
+        return moved.seen
 
-    async def _taken(self, transition: Transition[Claimed]) -> int:
-        """Carry it out and hand the claimed attempts to the runner; how many rows were seen."""
+    async def _taken(self, transition: Transition[Claimed]) -> Claimed:
+        """Carry it out and hand the claimed attempts to the runner."""
         asked_at = self._clock.monotonic()
         # A worker that stops waits for the answer, and gives back what it was: thrown away, it would lie for a lease.
         with anyio.CancelScope(shield=True):
             try:
                 claimed = await self._store.run(transition)
             except OutcomeUnknown:
-                self._hand_over(await self._found(asked_at, [*self._lanes, UNGATED]), asked_at)
+                self._hand_over(await self._found(asked_at, [*self._lanes, UNGATED, EVENT]), asked_at)
                 raise
         self._hand_over(claimed.attempts, asked_at)
         self._filled |= dict.fromkeys(claimed.gated_lanes)
-        self._intake.campaign_begins = bool(claimed.gated_lanes)
-        return claimed.seen
+        return claimed
 
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:
         self._handed_over.extend(attempts)

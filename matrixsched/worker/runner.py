@@ -302,6 +302,8 @@ class Runner:
 
     async def _invoke(self, run: Run, payload: object, context: Context) -> object:
         async def innermost() -> object:
+            if run.handler.guard is not None and (answer := await run.handler.guard(payload)) is not None:
+                return answer
             arguments = run.handler.arguments(payload, context)
             returned: object
             if run.handler.is_async:

@@ -46,6 +46,13 @@ sent: 50 news, 50 offers, 0 later
 told to slow down: 1 time
 50 of the paused one are cancelled
 """,
+    "labelling.py": """\
+handed out: 10 tasks, 90 wait
+three are labelled, three more handed out
+task-11 stepped back for urgent-1; task-12 was asked, too, but somebody is in the middle of it
+task-12 is labelled, urgent-2 has its place
+1 waits again; 10 of 10 places are held, 88 tasks wait
+""",
     "fastapi_app.py": """\
 201 {'id': 1}
 {'item': 'tea', 'confirmed': True}

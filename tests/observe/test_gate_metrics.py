@@ -27,7 +27,7 @@ from matrixsched.events import (
     WindowPlanned,
 )
 from matrixsched.observe import Metrics
-from matrixsched.observe.gate_metrics import LABELS_MAX
+from matrixsched.observe.labels import LABELS_MAX
 from matrixsched.observe.logs import Logs, log_to, logger
 from matrixsched.observe.metrics import FOLDER_VARIABLE, exposition_of
 from matrixsched.rules.gate_report import GateReport, Share

@@ -35,6 +35,8 @@ from matrixsched.events import (
     HandlerLeaked,
     LoopSampled,
     OutcomesRecorded,
+    SemaphoreBalanced,
+    SemaphoresSampled,
     ShardSynced,
     SlotsVoided,
     SlowDownTold,
@@ -53,6 +55,7 @@ from matrixsched.rules.action import Outcome, State
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.gates import Gate
 from matrixsched.rules.rates import parse_rate
+from matrixsched.rules.semaphore import SemaphoreSample
 from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -193,6 +196,8 @@ EVENTS = [
     StepFailed("intake", "DatabaseUnavailable: away", 1, 1.0),
     Tidied(1, 1, 1),
     GatesSampled(GateReport(held={(Gate.QUOTA, "promo"): 3, (None, None): 1})),
+    SemaphoreBalanced("pool", acquired=2, asked=1, kept=0, lapsed=0, took_s=0.01),
+    SemaphoresSampled((SemaphoreSample(key="pool", held=2, asked=1, waiting=3, oldest_wait_s=1.5),)),
     WindowPlanned("host/1", 0.1),
     SlotsVoided(2),
     SlowDownTold("global", datetime(2030, 1, 1, tzinfo=UTC), None),
@@ -220,6 +225,7 @@ def test_what_comes_all_the_time_is_not_even_heard_unless_it_is_logged(lines: io
     assert not events.wants(CallsWritten)
     assert not events.wants(BacklogSampled)
     assert not events.wants(GatesSampled)
+    assert not events.wants(SemaphoresSampled)
     events.emit(LoopSampled(0.2))
     assert parsed(lines) == []
     events.emit(LoopSampled(1.5))

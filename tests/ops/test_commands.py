@@ -24,6 +24,7 @@ ANSWERS_NOTHING = {"worker"}
 CHANGES = {"actions cancel", "actions run-now", "actions redrive", "shards release", "prune", "schedule"}
 CHANGES |= {"limits set", "limits remove", "limits resume"}
 CHANGES |= {f"templates {verb}" for verb in ("set", "resume", "stop", "remove")} | {"quota set"}
+CHANGES |= {"semaphores set", "semaphores release"}
 WITHOUT_SETTINGS = {"demo"}
 ARGUMENTS = {f"actions {verb}": ["1"] for verb in ("show", "cancel", "run-now", "redrive")}
 """What a command that needs some is given."""
@@ -32,6 +33,7 @@ ARGUMENTS |= {f"limits {verb}": ["global"] for verb in ("show", "remove", "resum
 ARGUMENTS |= {f"templates {verb}": ["promo"] for verb in ("show", "pause", "resume", "stop", "remove")}
 ARGUMENTS |= {"templates set": ["promo", "--weight", "2"], "quota set": ["--interval", "1m"]}
 ARGUMENTS |= {"limits set": ["global", "1/s"], "limits slow-down": ["global", "--for", "1s"]}
+ARGUMENTS |= {"semaphores show": ["pool"], "semaphores set": ["pool"], "semaphores release": ["pool", "a"]}
 
 
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -55,8 +57,9 @@ def test_all_commands_are_there() -> None:
     limits = {f"limits {verb}" for verb in ("list", "show", "set", "remove", "slow-down", "resume")}
     verbs = ("list", "show", "set", "pause", "resume", "stop", "remove")
     templates = {f"templates {verb}" for verb in verbs} | {"quota show", "quota set"}
+    semaphores = {f"semaphores {verb}" for verb in ("list", "show", "set", "release")}
     single = {"init", "upgrade", "worker", "demo", "schedule", "explain", "plan", "check", "prune", "settings"}
-    assert set(ALL) == single | actions | shards | limits | templates
+    assert set(ALL) == single | actions | shards | limits | templates | semaphores
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -124,7 +127,7 @@ def test_a_wrong_command_line_is_told_in_one_line_that_ends_with_the_next_move(
     assert refused.out == ""
 
 
-@pytest.mark.parametrize("group", [[], ["actions"], ["shards"], ["limits"]])
+@pytest.mark.parametrize("group", [[], ["actions"], ["shards"], ["limits"], ["semaphores"]])
 def test_without_a_command_the_help_is_shown(matrixsched: Matrixsched, group: list[str]) -> None:
     shown = matrixsched(*group)
     assert shown.code == 2

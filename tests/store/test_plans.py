@@ -19,7 +19,7 @@ from support.plans import BIG_TABLES, Plan, explain, first_ask, prepare
 from support.postgres import PostgresServer
 
 from matrixsched.clock import ManualClock
-from matrixsched.rules.action import UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
+from matrixsched.rules.action import EVENT, UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
 from matrixsched.rules.outcome import Verdict
 from matrixsched.store.chores import TIDY
 from matrixsched.store.migrations import load_migrations
@@ -149,6 +149,7 @@ HOT: dict[str, Transition[Any]] = {
     "claim, nothing to do": BEFORE_ALL.claim(
         0, SYNC, lane=UNGATED, handlers=[HANDLER], limit=LIMIT, attempt_lease=LEASE
     ),
+    "claim, events": DO.claim(0, SYNC, lane=EVENT, handlers=[HANDLER], limit=LIMIT, attempt_lease=LEASE),
     "move": DO.move(0, SYNC, handlers=[HANDLER], move_limit=LIMIT, claim_limit=LIMIT, attempt_lease=LEASE),
     "claimed_by": DO.claimed_by(0, SYNC, lanes=[UNGATED], attempt_lease=LEASE),
     "extend": DO.extend([Holding(claim, timedelta(minutes=1)) for claim in CLAIMS], attempt_lease=LEASE),
@@ -245,6 +246,55 @@ def test_a_statement_that_reads_everything_would_be_seen(plans: dict[str, dict[s
     assert plan.full_scans == ["processing_queue"]
     assert plan.rows_read > 100_000
     assert plan.rows_thrown_away > 90_000
+
+
+# What a look costs that finds nothing, where there are only ungated rows of the future; and with events among them.
+
+FUTURE = """
+insert into matrixsched.processing_queue
+       (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by, moved_at)
+select n % 4, lanes.lane || n, md5(lanes.lane || n)::uuid, lanes.lane, now.now + interval '1 day', 0, 0, now.now,
+       '00000000-0000-0000-0000-000000000002', now.now
+  from generate_series(1, 20000) as n, unnest(array[{lanes}]) as lanes (lane),
+       (select timestamptz '2030-01-01 00:00:00+00') as now (now)
+"""
+IDLE = first_ask(
+    DO.acquire_shard(
+        sync_guid=uuid.uuid4(),
+        holder="me",
+        lease=LEASE,
+        lanes=LANES,
+        gated_handlers=[f"handler {n}" for n in range(50)],
+    )
+)
+ALWAYS = 5
+"""Probes that do not depend on the number of shards: is anything before a gate, what is in the shard that was taken."""
+PROBES = {
+    # Is a row new, ungated and due, in any other lane; when is the next ungated one due, is one in any other lane.
+    f"'{UNGATED}'": 5,
+    # The heads of the other lanes say all but whether special ones hide behind events.
+    f"'{EVENT}'": 6,
+    f"'', 'coming', '{EVENT}'": 8,
+}
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("lanes", PROBES)
+def test_a_look_that_finds_nothing_probes_each_shard_a_few_times(
+    postgres_server: PostgresServer, lanes: str, mode: str
+) -> None:
+    name = f"idle_{uuid.uuid4().hex}"
+    dsn = postgres_server.create_database(name)
+    anyio.run(install, dsn)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(FUTURE.format(lanes=lanes).encode())
+        connection.execute("vacuum analyze")
+        connection.execute(f"set plan_cache_mode = {mode}".encode())
+        prepare(connection, "idle", IDLE)
+        plan = explain(connection, "idle", IDLE)
+    postgres_server.drop_database(name)
+    assert sum(node["Actual Loops"] for node in plan.reads()) <= PROBES[lanes] * SHARDS + ALWAYS
+    assert plan.rows_read <= 6 * SHARDS
 
 
 # SQLite.

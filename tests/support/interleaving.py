@@ -178,7 +178,8 @@ class Session:
             ask = next(conversation)
             while True:
                 text = self.world.statements[ask.statement.name]
-                if pause is not None:
+                # Of the statements of a transaction, those are held that have a pause point.
+                if pause is not None and (not isinstance(transition, Transaction) or _PAUSE_POINT.search(text.text)):
                     text = held_at_pause_point(text, pause)
                 ask = conversation.send(await fetch(self.connection, ask, text))
         except StopIteration as end:
@@ -468,6 +469,9 @@ async def clear(connection: asyncpg.Connection) -> None:
         delete from matrixsched.held_lanes;
         delete from matrixsched.quota_windows;
         delete from matrixsched.quota_grants;
+        delete from matrixsched.semaphores;
+        delete from matrixsched.semaphore_tasks;
+        delete from matrixsched.semaphore_changes;
         update matrixsched.chores set held_by = null, position = '{}', done_at = null;
         delete from matrixsched.shard_locks;
         insert into matrixsched.shard_locks (shard_id) values (0)

@@ -12,7 +12,16 @@ from psycopg import sql
 
 from matrixsched.store.transition import Ask, Transition
 
-BIG_TABLES = {"scheduled_actions", "incoming_queue", "processing_queue", "requests", "attempt_history"}
+BIG_TABLES = {
+    "scheduled_actions",
+    "incoming_queue",
+    "processing_queue",
+    "requests",
+    "attempt_history",
+    "semaphores",
+    "semaphore_tasks",
+    "semaphore_changes",
+}
 
 Node = Mapping[str, Any]
 

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from support.scene import Scene
 
 from matrixsched import App, Context, call
 from matrixsched.clock import ManualClock, SeededChance
+from matrixsched.rules.action import EVENT
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -228,3 +230,29 @@ async def test_expired_messages_are_not_sent_and_leave_their_share_to_others(app
     assert len(await fleet.look()) == 2
     fleet.clock.advance(MINUTE)
     assert kinds(await fleet.look()) == {"long": 2}
+
+
+# Events.
+
+
+async def test_events_run_though_everything_else_is_held_back(app: App, fleet: Fleet, clock: ManualClock):
+    await app.limits.set("global", "1/day")
+    await app.limits.set("handler:ring", "1/day")
+    await app.schedule_many(call("ring", id=f"other {n}") for n in range(20))
+    scene = Scene(app.store, clock)
+    await scene.send([scene.new(f"event {n}", handler="ring", shard=n % 4, lane=EVENT) for n in range(10)])
+    assert kinds(await fleet.look()) == {"event": 10}
+
+
+async def test_no_room_is_left_to_others_before_all_events_of_a_shard_are_claimed(
+    app: App, fleet: Fleet, clock: ManualClock
+):
+    scene = Scene(app.store, clock)
+    await app.schedule_many(call("send", id=f"other {n}", delay=SECOND) for n in range(1000))
+    await scene.send([scene.new(f"event {n}", handler="ring", shard=2, lane=EVENT, delay=MINUTE) for n in range(25)])
+    assert await fleet.look() == []
+    clock.advance(MINUTE)
+    worker = Worker(app, WorkerPolicy(concurrency=30, batch_max=10), name="with little room")
+    await worker.run_due()
+    assert kinds(fleet.started[:25]) == {"event": 25}
+    assert kinds(fleet.started) == {"event": 25, "other": 1000}

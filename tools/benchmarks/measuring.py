@@ -36,6 +36,8 @@ class Scale:
     keys: int = 10_000
     limit_per_s: int = 500
     limit_s: float = 20.0
+    waiting: int = 1_000_000
+    semaphores: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class PostgresPlace:
             return cursor.fetchall() if cursor.description else []
 
     def settle(self) -> None:
-        for table in ("scheduled_actions", "incoming_queue", "processing_queue"):
+        for table in ("scheduled_actions", "incoming_queue", "processing_queue", "semaphores", "semaphore_tasks"):
             self.ask(f"vacuum analyze matrixsched.{table}")
         if self.ours:
             self.ask("checkpoint")
@@ -112,7 +112,8 @@ class SqlitePlace:
         return App(self.url, installation=self.installation)
 
     def ask(self, text: str) -> list[tuple[Any, ...]]:
-        with contextlib.closing(sqlite3.connect(urlsplit(self.url).path.removeprefix("/"))) as connection:
+        path = urlsplit(self.url).path.removeprefix("/")
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             return connection.execute(text.replace("matrixsched.", "matrixsched_")).fetchall()
 
     def settle(self) -> None:

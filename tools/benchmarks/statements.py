@@ -81,3 +81,58 @@ select w.max_to_send, w.templates,
 
 FORGET_GRANTS = "delete from matrixsched.quota_grants"
 FORGET_WINDOWS = "delete from matrixsched.quota_windows"
+
+# Tasks of the semaphore "pool", as if they had been enqueued an hour ago and balanced since; their priorities are from
+# `above` to less than one more.
+
+SEMAPHORE_TASKS = {
+    "postgresql": """
+insert into matrixsched.semaphore_tasks (semaphore, task_id, priority, state, guid, enqueued_at, acquired_at)
+select 'pool', '{prefix}-' || n, {above} + n % 1000 / 1000.0, {state}, gen_random_uuid(), enqueued_at, {acquired_at}
+  from (select n, now() - interval '1 hour' + n * interval '1 millisecond' as enqueued_at
+          from generate_series(0, {count} - 1) as n)
+""",
+    "sqlite": """
+insert into matrixsched.semaphore_tasks (semaphore, task_id, priority, state, guid, enqueued_at, acquired_at)
+with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < {count})
+select 'pool', '{prefix}-' || n, {above} + n % 1000 / 1000.0, {state},
+       printf('%08x-0000-4000-8000-%012x', {above}, n), enqueued_at, {acquired_at}
+  from (select n, (unixepoch() - 3600) * 1000000 + n * 1000 as enqueued_at from numbers)
+""",
+}
+
+# Semaphores at rest: each has a place that is held and renewed in time, and a task that waits for it.
+
+IDLE_SEMAPHORES = {
+    "postgresql": (
+        """
+insert into matrixsched.semaphores (key, active, try_release, hold_for, balanced_at, created_at, updated_at)
+select 'idle-' || n, 1, 1, interval '1 day', now(), now(), now() from generate_series(0, {count} - 1) as n
+""",
+        """
+insert into matrixsched.semaphore_tasks
+       (semaphore, task_id, priority, state, guid, enqueued_at, acquired_at, hold_until)
+select key, 'held', 1, 'acquired', gen_random_uuid(), now(), now(), now() + interval '1 day' from matrixsched.semaphores
+union all
+select key, 'waiting', 0, 'waiting', gen_random_uuid(), now(), null, null from matrixsched.semaphores
+""",
+    ),
+    "sqlite": (
+        """
+insert into matrixsched.semaphores (key, active, try_release, hold_for, balanced_at, created_at, updated_at)
+with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < {count}),
+     times (now) as (select unixepoch() * 1000000)
+select 'idle-' || n, 1, 1, 86400000000, now, now, now from numbers, times
+""",
+        """
+insert into matrixsched.semaphore_tasks
+       (semaphore, task_id, priority, state, guid, enqueued_at, acquired_at, hold_until)
+select key, 'held', 1, 'acquired', key, created_at, created_at, created_at + hold_for from matrixsched.semaphores
+union all
+select key, 'waiting', 0, 'waiting', key, created_at, null, null from matrixsched.semaphores
+""",
+    ),
+}
+
+FORGET_SEMAPHORES = ("delete from matrixsched.semaphore_tasks", "delete from matrixsched.semaphores")
+FORGET_EVENTS = "delete from matrixsched.scheduled_actions"

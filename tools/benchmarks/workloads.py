@@ -11,7 +11,7 @@ from functools import partial
 
 import anyio
 
-from benchmarks import gates
+from benchmarks import gates, semaphores
 from benchmarks.checking import Tally, check_all_done, check_all_written
 from benchmarks.floor import floor
 from benchmarks.measuring import Figure, Measured, Run, rate, run_loop, spread_of
@@ -234,6 +234,9 @@ WORKLOADS = {
         Workload("drain-held", POSTGRESQL, gates.drain_held, Ratio("drain-template", "rate")),
         Workload("drain-keys", POSTGRESQL, gates.drain_keys, Ratio("drain", "rate")),
         Workload("limit-fleet", BOTH, gates.limit_fleet),
+        Workload("balance-small", BOTH, semaphores.balance_small),
+        Workload("balance", POSTGRESQL, semaphores.balance, Ratio("balance-small", "p50")),
+        Workload("semaphores-idle", BOTH, semaphores.semaphores_idle),
         Workload("latency", BOTH, latency),
         Workload("lateness", BOTH, lateness),
         Workload("idle", POSTGRESQL, idle),

@@ -8,5 +8,6 @@ acting      actions list | show | cancel | run-now | redrive | next
 repeating   the options that make a rule of repetition, for schedule and for actions next
 sharding    shards list | release
 limiting    limits list | show | set | remove | slow-down | resume
+semaphoring semaphores list | show | set | release
 pruning     prune
 """

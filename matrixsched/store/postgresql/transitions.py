@@ -9,6 +9,7 @@ from uuid import UUID
 from matrixsched.clock import Clock
 from matrixsched.rules.action import (
     COMING,
+    EVENT,
     UNGATED,
     Action,
     Attempt,
@@ -24,6 +25,7 @@ from matrixsched.store.postgresql.hygiene import PostgresHygiene
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.reports import PostgresReports
 from matrixsched.store.postgresql.rows import action_of, attempt_of
+from matrixsched.store.postgresql.semaphores import PostgresSemaphores
 from matrixsched.store.postgresql.stock import PostgresStock
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
@@ -51,7 +53,9 @@ def channel_of(installation: str) -> str:
     return f"matrixsched_{installation}"
 
 
-class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, PostgresReports, PostgresStock):
+class PostgresTransitions(
+    PostgresHygiene, PostgresGating, PostgresPlanning, PostgresReports, PostgresSemaphores, PostgresStock
+):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
         super().__init__(installation, clock=clock)
@@ -212,7 +216,8 @@ class PostgresTransitions(PostgresHygiene, PostgresGating, PostgresPlanning, Pos
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
-        due = [lane for lane, is_due in ((UNGATED, row["due"]), (COMING, row["coming"])) if is_due]
+        told = ((EVENT, row["event"]), (UNGATED, row["due"]), (COMING, row["coming"]))
+        due = [lane for lane, is_due in told if is_due]
         return Acquired(
             now=row["now"],
             shard=row["shard_id"],

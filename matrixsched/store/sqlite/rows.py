@@ -7,7 +7,19 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, PastAttempt, Spec, State, Status
+from matrixsched.rules.action import (
+    EVENT,
+    UNGATED,
+    Action,
+    Attempt,
+    Claim,
+    Meta,
+    Outcome,
+    PastAttempt,
+    Spec,
+    State,
+    Status,
+)
 from matrixsched.rules.lanes import key_in
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.transition import Row
@@ -19,7 +31,7 @@ _MICROSECOND = timedelta(microseconds=1)
 # The columns of tuples, in their order.
 ACTION = ("shard_id", "action_id")
 KEY = (*ACTION, "action_guid")
-AGAIN = (*KEY, "scheduled_at", "claimed_by", "now")
+AGAIN = (*KEY, "scheduled_at", "lane", "claimed_by", "now")
 """A row that waits for another run."""
 _TICK = ("tick", "tick_at", "tick_failures")
 RECORDED = (*KEY, "state", "scheduled_at", *_TICK, "outcome", "error", "interrupted", "claimed_at", "now")
@@ -116,7 +128,8 @@ def _next_at(one: Ended, now: int) -> int:
 
 def again_of(one: Ended, row: Row, now: int) -> tuple[object, ...]:
     """A row of AGAIN."""
-    return *key_of(one.claim), _next_at(one, now), str(one.claim.claimed_by), now
+    lane = EVENT if row["lane"] == EVENT else UNGATED
+    return *key_of(one.claim), _next_at(one, now), lane, str(one.claim.claimed_by), now
 
 
 def recorded_of(one: Ended, row: Row, now: int) -> tuple[object, ...]:

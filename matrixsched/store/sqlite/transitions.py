@@ -14,6 +14,7 @@ from uuid import UUID
 
 from matrixsched.rules.action import (
     COMING,
+    EVENT,
     UNGATED,
     Action,
     Attempt,
@@ -55,6 +56,7 @@ from matrixsched.store.sqlite.rows import (
     span,
     written_of,
 )
+from matrixsched.store.sqlite.semaphores import SqliteSemaphores
 from matrixsched.store.sqlite.stock import SqliteStock
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import (
@@ -81,7 +83,7 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteReports, SqliteStock):
+class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteReports, SqliteSemaphores, SqliteStock):
     @transition
     def schedule(
         self,
@@ -241,12 +243,14 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
         )
         if not chosen:
             (row,) = yield self._ask("acquire_shard.next_due", **gating, now=now)
-            instants = [at for at in (row["ungated_at"], row["coming_at"], row["gated_at"]) if at is not None]
+            named = (row["event_at"], row["ungated_at"], row["coming_at"], row["gated_at"])
+            instants = [at for at in named if at is not None]
             next_due_at = moment_of(min(instants)) if instants else None
             return Acquired(now=moment_of(now), shard=None, holds=bool(row["holds"]), next_due_at=next_due_at)
         shard = chosen[0]["shard_id"]
         yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=str(sync_guid), holder=holder, now=now)
-        due = [lane for lane, is_due in ((UNGATED, chosen[0]["due"]), (COMING, chosen[0]["coming"])) if is_due]
+        told = ((EVENT, chosen[0]["event"]), (UNGATED, chosen[0]["due"]), (COMING, chosen[0]["coming"]))
+        due = [lane for lane, is_due in told if is_due]
         return Acquired(
             now=moment_of(now),
             shard=shard,
@@ -305,7 +309,7 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
             "move.judge", shard_id=shard, sync_guid=guid, handlers=as_json(handlers), move_limit=move_limit, now=now
         )
         claimable = [row for row in rows if row["verdict"] == "claimable"]
-        first = sorted(claimable, key=lambda row: int(row["due_at"]))[:claim_limit]
+        first = sorted(claimable, key=lambda row: (not row["is_event"], int(row["due_at"])))[:claim_limit]
         claimed = {row["action_guid"] for row in first}
         lease_end = now + span(attempt_lease)
         taken = [(shard, *row_key(row), row["created_at"]) for row in rows]
@@ -402,13 +406,13 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
 
 def _moved(row: Row, shard: int, sync_guid: str, lease_end: int, now: int, *, claimed: bool) -> tuple[object, ...]:
     """A row of _MOVED."""
-    lane, scheduled_at = UNGATED, row["due_at"]
+    lane, scheduled_at = EVENT if row["is_event"] else UNGATED, row["due_at"]
     claim: tuple[object, ...] = (0, None, None)
     if claimed:
         scheduled_at, claim = lease_end, (1, sync_guid, now)
     elif row["verdict"] == "blocked":
         scheduled_at = min(row["blocked_until"], lease_end)
-    elif row["verdict"] == "waiting" and row["has_gate"]:
+    elif row["verdict"] == "waiting" and row["has_gate"] and not row["is_event"]:
         lane = COMING
     elif row["verdict"] == "foreign":
         lane = parked_lane(row["handler"])

@@ -1,9 +1,12 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago; :turn prefers one where the most important rows wait before gates, or one with rows that need none. A
--- holder that still beats is never robbed. Says what work there is. When there is none it writes nothing and says when the
--- next row is due.
+-- served longest ago; one with due events comes before all others; else :turn prefers one where the most important rows wait
+-- before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
+-- is. When there is none it writes nothing and says when the next row is due.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
 -- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
+-- A shard without work costs three probes where neither gates nor events are used and nothing is parked: incoming, ungated,
+-- and the head, `first`, of the first of the lanes coming, event, handler!… and handler:… that has rows. If that is coming,
+-- the head of the next one, `second`, is looked at as well. A lane lies in the order of its times: its head says if any is due.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows. Of gated lanes those
 -- count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global limit is used up for
 -- the moment, and only the most important ones that have rows, wherever those are. Which shards have rows of theirs is read from the heads of the lanes over all shards that nobody holds: one
@@ -52,25 +55,34 @@ chosen as materialized (
                (select true from matrixsched.processing_queue p
                  where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
                  order by p.scheduled_at limit 1)) as ungated offset 0) w
+      left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+                          where p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
+                          order by p.lane, p.scheduled_at limit 1) first on true
+      left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+                          where first.lane = 'coming' and p.shard_id = l.shard_id and p.lane > 'coming' and p.lane < 'handler;'
+                          order by p.lane, p.scheduled_at limit 1) second on true
      where (not l.locked
             or l.last_heartbeat_at < {now} - cast(:lease as interval)
             or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
        and coalesce(
                w.ungated,
-               (select true from matrixsched.processing_queue p
-                 where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
-                 order by p.scheduled_at limit 1),
-               case when (select true from matrixsched.processing_queue p
-                           where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
-                           order by p.lane limit 1)
-                    then (select true from unnest(cast(:lanes as text[])) as s (lane)
+               nullif((first.lane <= 'event' and first.scheduled_at <= {now}
+                       or second.lane = 'event' and second.scheduled_at <= {now}) is true, false),
+               case when case when first.lane >= 'handler!' or second.lane >= 'handler!' then true
+                              when first.lane = 'event' or second.lane = 'event' -- which hides them
+                              then (select true from matrixsched.processing_queue p
+                                     where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
+                                     order by p.lane limit 1) end
+                    then (select true from unnest(cast(:lanes as text[])) as asked (lane)
                            cross join lateral (select from matrixsched.processing_queue p
-                                                where p.shard_id = l.shard_id and p.lane = s.lane
+                                                where p.shard_id = l.shard_id and p.lane = asked.lane
                                                   and p.scheduled_at <= {now}
                                                 order by p.scheduled_at limit 1) w
                            limit 1) end,
                l.shard_id in (select shard_id from heads where priority = (select min(priority) from heads)))
-     order by case cast(:turn as text)
+     order by (first.lane = 'event' and first.scheduled_at <= {now}
+               or second.lane = 'event' and second.scheduled_at <= {now}) is true desc,
+              case cast(:turn as text)
                    when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
                    when 'ungated' then cast(not w.ungated as integer) end nulls last,
               l.last_processing_start_at, l.shard_id
@@ -92,15 +104,17 @@ select {now} as now, t.shard_id,
        coalesce((select true from matrixsched.processing_queue p
                   where p.shard_id = t.shard_id and p.lane = '' and p.scheduled_at <= {now}
                   order by p.scheduled_at limit 1), false) as due,
-       coalesce((select true from matrixsched.processing_queue p
-                  where p.shard_id = t.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
-                  order by p.scheduled_at limit 1), false) as coming,
-       case when (select true from matrixsched.processing_queue p
-                   where p.shard_id = t.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
-                   order by p.lane limit 1)
-            then array(select s.lane from unnest(cast(:lanes as text[])) as s (lane)
+       (first.lane = 'event' and first.scheduled_at <= {now}
+        or second.lane = 'event' and second.scheduled_at <= {now}) is true as event,
+       (first.lane = 'coming' and first.scheduled_at <= {now}) is true as coming,
+       case when case when first.lane >= 'handler!' or second.lane >= 'handler!' then true
+                      when first.lane = 'event' or second.lane = 'event'
+                      then (select true from matrixsched.processing_queue p
+                             where p.shard_id = t.shard_id and p.lane >= 'handler!' and p.lane < 'handler;'
+                             order by p.lane limit 1) end
+            then array(select asked.lane from unnest(cast(:lanes as text[])) as asked (lane)
                         cross join lateral (select from matrixsched.processing_queue p
-                                             where p.shard_id = t.shard_id and p.lane = s.lane
+                                             where p.shard_id = t.shard_id and p.lane = asked.lane
                                                and p.scheduled_at <= {now}
                                              order by p.scheduled_at limit 1) w)
             else '{}' end as lanes,
@@ -119,14 +133,37 @@ select {now} as now, t.shard_id,
              cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
                                   where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
                                   order by p.scheduled_at limit 1) n),
-           (select min(n.scheduled_at)
+           (select least(min(n.first_at), min(n.second_at))
               from matrixsched.shard_locks l
-             cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
-                                  where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at > {now}
-                                  order by p.scheduled_at limit 1) n),
+              left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+                                  where p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
+                                  order by p.lane, p.scheduled_at limit 1) first on true
+              left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+                                  where first.lane = 'coming' and p.shard_id = l.shard_id
+                                    and p.lane > 'coming' and p.lane < 'handler;'
+                                  order by p.lane, p.scheduled_at limit 1) second on true
+             -- Where the head is due, somebody else has the shard; the next one counts.
+             cross join lateral (
+                   select case when first.lane <= 'event' and first.scheduled_at > {now} then first.scheduled_at
+                               when first.lane <= 'event'
+                               then (select p.scheduled_at from matrixsched.processing_queue p
+                                      where p.shard_id = l.shard_id and p.lane = first.lane and p.scheduled_at > {now}
+                                      order by p.scheduled_at limit 1) end as first_at,
+                          case when second.lane = 'event' and second.scheduled_at > {now} then second.scheduled_at
+                               when second.lane = 'event'
+                               then (select p.scheduled_at from matrixsched.processing_queue p
+                                      where p.shard_id = l.shard_id and p.lane = second.lane and p.scheduled_at > {now}
+                                      order by p.scheduled_at limit 1) end as second_at
+                   offset 0) n),
            (select greatest(min(h.ready_at), (select opens_at from gate)) from matrixsched.held_lanes h
              where h.handler = any (cast(:gated_handlers as text[]))
                and (h.ready_at > {now} or exists (select from gate)))
        ) end as next_due_at
   from (select) as always
-  left join taken t on true;
+  left join taken t on true
+  left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+                      where p.shard_id = t.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
+                      order by p.lane, p.scheduled_at limit 1) first on true
+  left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
+                      where first.lane = 'coming' and p.shard_id = t.shard_id and p.lane > 'coming' and p.lane < 'handler;'
+                      order by p.lane, p.scheduled_at limit 1) second on true;

@@ -6,7 +6,7 @@
 --                                                                      before a gate it is to be put then
 --   busy     as blocked, but that attempt's row is being written now   → left as it is
 --   foreign  its handler is not known here                             → parked for workers that know it
---   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
+--   gated    it has to pass a gate, as events never do                 → to its gated lane; told by the lanes' names
 --   suspect  interrupted twice or more                                 → to the suspects' lane; from a gated lane beyond
 --                                                                      :suspect_room, lest it hides the others there
 --   waiting  it could run, but there is no room beyond :claim_limit    → left as it is
@@ -77,7 +77,7 @@ found as materialized (
                 when r.scheduled_at is not null then 'blocked'
                 when d.action_id in (select action_id from siblings) then 'busy'
                 when not cast(:gated as boolean) and a.handler <> all (cast(:handlers as text[])) then 'foreign'
-                when not cast(:gated as boolean)
+                when not cast(:gated as boolean) and a.lane <> 'event'
                      and (a.lane <> ''
                           or exists (select from limited where name in ('global', 'handler:' || a.handler)))
                     then 'gated'

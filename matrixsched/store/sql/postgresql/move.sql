@@ -1,6 +1,7 @@
 -- move (postgresql). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands
 -- for it. Rows that are due, pass no gate and may run here are claimed in passing, at most :claim_limit of them, as `claim`
--- would; those that have to pass one go to their gated lanes, told by name; what is not due waits in `coming` if it has one, else ungated. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
+-- would, events first; those that have to pass one go to their gated lanes, told by name; what is not due waits in `coming`
+-- if it has one, else ungated. Events pass none, and wait in a lane of their own, for whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
 -- Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
 with fence as materialized (
     select l.shard_id
@@ -54,9 +55,11 @@ judged as materialized (
                 when r.scheduled_at is not null then 'blocked'
                 when t.action_id in (select action_id from siblings) then 'busy'
                 when a.handler <> all (cast(:handlers as text[])) then 'foreign'
+                when a.lane = 'event' then 'claimable'
                 when a.lane <> '' or exists (select from limited where name in ('global', 'handler:' || a.handler))
                     then 'gated'
                 else 'claimable' end as verdict,
+           a.lane = 'event' as is_event,
            a.lane <> '' as has_gate,
            case when a.lane <> '' then a.lane
                 else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')
@@ -69,8 +72,8 @@ judged as materialized (
 ),
 ranked as materialized (
     select j.*, j.verdict = 'claimable'
-                and row_number() over (partition by j.verdict order by j.scheduled_at) <= cast(:claim_limit as integer)
-                as claimed
+                and row_number() over (partition by j.verdict order by not j.is_event, j.scheduled_at)
+                    <= cast(:claim_limit as integer) as claimed
       from judged j
      where j.verdict <> 'dead'
 ),
@@ -92,6 +95,7 @@ moved as (
             claimed_at, added_at, moved_by, moved_at, rescheduled_by, rescheduled_at)
     select shard_id, action_id, action_guid,
            case when verdict = 'foreign' then 'handler:' || handler
+                when is_event then 'event'
                 when verdict = 'gated' then gated_lane
                 when verdict = 'waiting' and has_gate then 'coming'
                 else '' end,

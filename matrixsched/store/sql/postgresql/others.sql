@@ -41,6 +41,7 @@ counted as (
                            from matrixsched.scheduled_actions a -- one by one, however many are expected
                           where a.shard_id = cast(:shard_id as integer) and a.action_id = q.action_id
                             and a.action_guid = q.action_guid and a.state = 'live' and a.template is null
+                            and a.lane <> 'event' -- which takes no slot
                             and q.scheduled_at <= cast(:until as timestamptz)
                          offset 0) a
      group by 1, 2, 3, 4, 5

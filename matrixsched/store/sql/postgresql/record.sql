@@ -24,12 +24,12 @@ found as materialized ( -- with the action's state where it is still the version
                          offset 0) a on true
 ),
 current as materialized (
-    select f.*, a.tick as tick_before
+    select f.*, a.tick as tick_before, a.lane
       from (select * from found
              where found_state = 'live'
                    /* pause point: record_lock */
              order by shard_id, action_id collate "C") f
-     cross join lateral (select a.tick
+     cross join lateral (select a.tick, a.lane
                            from matrixsched.scheduled_actions a
                           where a.shard_id = f.shard_id and a.action_id = f.action_id
                             and a.action_guid = f.action_guid and a.state = 'live'
@@ -46,8 +46,8 @@ finished as (
 ),
 again as (
     update matrixsched.processing_queue p
-       set scheduled_at = c.begins_at, lane = '', interrupted = 0, claimed_by = null,
-           rescheduled_by = c.claimed_by, rescheduled_at = {now}
+       set scheduled_at = c.begins_at, lane = case when c.lane = 'event' then c.lane else '' end, interrupted = 0,
+           claimed_by = null, rescheduled_by = c.claimed_by, rescheduled_at = {now}
       from current c
       -- The old row is read once more for its count of interruptions, which the update sets to zero. Safe: only the
       -- statement that also changes attempt or claimed_by changes that count.

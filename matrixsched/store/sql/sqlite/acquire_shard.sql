@@ -1,7 +1,9 @@
 -- acquire_shard (sqlite). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago; :turn prefers one where the most important rows wait before gates, or one with rows that need none. A
--- holder that still beats is never robbed. Says what work there is. When there is none it writes nothing and says when the
--- next row is due.
+-- served longest ago; one with due events comes before all others; else :turn prefers one where the most important rows wait
+-- before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
+-- is. When there is none it writes nothing and says when the next row is due.
+-- Where neither gates nor events are used and nothing is parked, a shard without work costs three probes: `first`, the first
+-- of the lanes coming, event, handler!… and handler:… that has rows, says which of them are worth one of their own.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
 -- Of gated lanes those count that are worth a look now and whose handlers, :gated_handlers, it knows; none while the global
 -- limit is used up for the moment, and only the most important ones that have rows, wherever those are. Which shards have rows of theirs is read from the heads of the lanes over all shards that
@@ -39,6 +41,16 @@ heads as materialized (
                and p.shard_id not in (select shard_id from held)
              order by p.scheduled_at limit 1) as shard_id
       from ready r
+),
+free as materialized (
+    select l.shard_id, l.last_processing_start_at,
+           (select p.lane from matrixsched_processing_queue p
+             where p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
+             order by p.lane limit 1) as first
+      from matrixsched_shard_locks l
+     where not l.locked
+        or l.last_heartbeat_at < {now} - :lease
+        or l.last_heartbeat_at > {now} + :lease -- from a clock that was set back since
 )
 select l.shard_id,
        (select json_group_array(r.lane) from ready r
@@ -48,32 +60,46 @@ select l.shard_id,
        exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id) as incoming,
        exists (select 1 from matrixsched_processing_queue p
                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}) as due,
-       exists (select 1 from matrixsched_processing_queue p
-                where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}) as coming,
-       case when exists (select 1 from matrixsched_processing_queue p
-                          where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
+       case when l.first <= 'event'
+            then exists (select 1 from matrixsched_processing_queue p
+                          where p.shard_id = l.shard_id and p.lane = 'event' and p.scheduled_at <= {now})
+            else false end as event,
+       case when l.first = 'coming'
+            then exists (select 1 from matrixsched_processing_queue p
+                          where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now})
+            else false end as coming,
+       case when l.first >= 'handler!'
+                 or l.first is not null
+                    and exists (select 1 from matrixsched_processing_queue p
+                                 where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
             then (select json_group_array(s.value) from json_each(:lanes) as s
                    where exists (select 1 from matrixsched_processing_queue p
                                   where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now}))
             else '[]' end as lanes
-  from matrixsched_shard_locks l
- where (not l.locked
-        or l.last_heartbeat_at < {now} - :lease
-        or l.last_heartbeat_at > {now} + :lease) -- from a clock that was set back since
-   and (exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id)
-        or exists (select 1 from matrixsched_processing_queue p
-                    where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
-        or exists (select 1 from matrixsched_processing_queue p
-                    where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now})
-        or case when exists (select 1 from matrixsched_processing_queue p
-                              where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
-                then exists (select 1 from json_each(:lanes) as s
-                              cross join matrixsched_processing_queue p
-                              where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now})
-                else false end
-        or l.shard_id in (select shard_id from heads
-                           where priority = (select min(priority) from heads where shard_id is not null)))
- order by case :turn when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
+  from free l
+ where exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id)
+    or exists (select 1 from matrixsched_processing_queue p
+                where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
+    or case when l.first <= 'event'
+            then exists (select 1 from matrixsched_processing_queue p
+                          where p.shard_id = l.shard_id and p.lane = 'event' and p.scheduled_at <= {now})
+            else false end
+    or case when l.first = 'coming'
+            then exists (select 1 from matrixsched_processing_queue p
+                          where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now})
+            else false end
+    or case when l.first >= 'handler!'
+                 or l.first is not null
+                    and exists (select 1 from matrixsched_processing_queue p
+                                 where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
+            then exists (select 1 from json_each(:lanes) as s
+                          cross join matrixsched_processing_queue p
+                          where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now})
+            else false end
+    or l.shard_id in (select shard_id from heads
+                       where priority = (select min(priority) from heads where shard_id is not null))
+ order by event desc,
+          case :turn when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
                      when 'ungated' then not (incoming or due) end nulls last,
           l.last_processing_start_at, l.shard_id
  limit 1;
@@ -93,15 +119,27 @@ with gate as materialized (
               from matrixsched_limits l
              where l.name = 'global') g
      where g.opens_at > {now} and g.opens_at < {now} + 60000000 -- later: let each lane be looked at once
+),
+shards as materialized (
+    select l.shard_id, (select p.lane from matrixsched_processing_queue p
+                         where p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
+                         order by p.lane limit 1) as first
+      from matrixsched_shard_locks l
 )
 select (select min((select p.scheduled_at from matrixsched_processing_queue p
                      where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at > {now}
                      order by p.scheduled_at limit 1))
           from matrixsched_shard_locks l) as ungated_at,
        (select min((select p.scheduled_at from matrixsched_processing_queue p
+                     where p.shard_id = l.shard_id and p.lane = 'event' and p.scheduled_at > {now}
+                     order by p.scheduled_at limit 1))
+          from shards l
+         where l.first <= 'event') as event_at,
+       (select min((select p.scheduled_at from matrixsched_processing_queue p
                      where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at > {now}
                      order by p.scheduled_at limit 1))
-          from matrixsched_shard_locks l) as coming_at,
+          from shards l
+         where l.first = 'coming') as coming_at,
        -- What is ready is with somebody else at this moment: they hold the shard.
        (select max(min(case when h.ready_at > {now} then h.ready_at else {now} + 50000 end),
                    coalesce((select opens_at from gate), 0))

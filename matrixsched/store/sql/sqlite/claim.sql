@@ -5,7 +5,7 @@
 --                                                                      in a lease from now: clocks are set back;
 --                                                                      before a gate it is to be put then
 --   foreign  its handler is not known here                             → parked for workers that know it
---   gated    it has to pass a gate                                     → to its gated lane; told by the lanes' names
+--   gated    it has to pass a gate, as events never do                 → to its gated lane; told by the lanes' names
 --   suspect  interrupted twice or more                                 → to the suspects' lane; from a gated lane beyond
 --                                                                      :suspect_room, lest it hides the others there
 --   waiting  it could run, but there is no room for more claims        → left as it is
@@ -45,7 +45,7 @@ select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_
        case when a.action_guid is null then 'dead'
             when d.blocked_until is not null then 'blocked'
             when not :gated and a.handler not in (select value from json_each(:handlers)) then 'foreign'
-            when not :gated
+            when not :gated and a.lane <> 'event'
                  and (a.lane <> ''
                       or exists (select 1 from matrixsched_limits where name in ('global', 'handler:' || a.handler)))
                 then 'gated'

@@ -1,8 +1,8 @@
 -- move (sqlite). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands for
 -- it. Rows that are due, pass no gate and may run here are claimed in passing, as `claim` would: the caller chooses at
--- most its limit of those that `judge` calls claimable. Those that have to pass a gate go to their gated lanes; what is not
--- due waits in `coming` if it has one, else ungated. Earlier versions of its action that wait in processing
--- go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
+-- most its limit of those that `judge` calls claimable, events first. Those that have to pass a gate go to their gated lanes;
+-- what is not due waits in `coming` if it has one, else ungated. Events pass none, and wait in a lane of their own, for
+-- whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
 -- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
 -- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
 
@@ -35,10 +35,12 @@ select t.created_at, t.action_id, t.action_guid, t.scheduled_at as due_at, t.exp
             when t.scheduled_at > {now} then 'waiting'
             when t.blocked_until is not null then 'blocked'
             when a.handler not in (select value from json_each(:handlers)) then 'foreign'
+            when a.lane = 'event' then 'claimable'
             when a.lane <> ''
                  or exists (select 1 from matrixsched_limits where name in ('global', 'handler:' || a.handler))
                 then 'gated'
             else 'claimable' end as verdict,
+       a.lane = 'event' as is_event,
        a.lane <> '' as has_gate,
        case when a.lane <> '' then a.lane
             else 'limit|' || a.priority || '||' || replace(replace(a.handler, '%', '%25'), '|', '%7C')

@@ -36,6 +36,7 @@ counted as (
      cross join matrixsched_scheduled_actions a
              on a.shard_id = :shard_id and a.action_id = q.action_id and a.action_guid = q.action_guid
             and a.state = 'live' and a.template is null and q.scheduled_at <= :until
+            and a.lane <> 'event' -- which takes no slot
      group by 1, 2, 3, 4, 5
 )
 select c.*,

@@ -8,7 +8,7 @@
 -- `forget` before `remember`, what is superseded before the rest (a row released just now was not waiting).
 
 -- name: judge
-select e.key as number, a.state, a.tick,
+select e.key as number, a.state, a.tick, a.lane,
        p.action_guid is not null as held, p.interrupted, p.claimed_at
   from json_each(:ended) as e
   left join matrixsched_scheduled_actions a
@@ -32,7 +32,7 @@ update matrixsched_processing_queue as p
 
 -- name: again
 update matrixsched_processing_queue
-   set scheduled_at = :scheduled_at, lane = '', interrupted = 0, claimed_by = null, rescheduled_by = :claimed_by,
+   set scheduled_at = :scheduled_at, lane = :lane, interrupted = 0, claimed_by = null, rescheduled_by = :claimed_by,
        rescheduled_at = {now}
  where shard_id = :shard_id and action_id = :action_id and action_guid = :action_guid;
 

@@ -1,0 +1,172 @@
+"""Every error a user can meet, each with its facts and a remedy.
+
+    MatrixSchedError
+    ├── BadInput (ValueError)           the call was refused before anything was written
+    │   ├── InvalidId
+    │   │   └── InvalidInstallation
+    │   ├── InvalidTime
+    │   ├── InvalidDuration
+    │   │   └── InvalidDurationText
+    │   ├── InvalidRate
+    │   ├── InvalidWindow
+    │   ├── InvalidLimit
+    │   ├── InvalidCron
+    │   ├── UnknownZone
+    │   ├── NeverRuns
+    │   ├── InvalidNumber
+    │   ├── InvalidPayload
+    │   │   ├── UpcasterMissing
+    │   │   ├── UpcastFailed
+    │   │   └── PayloadTooNew
+    │   ├── PayloadTooLarge
+    │   ├── UnknownHandler
+    │   ├── UnknownTemplate
+    │   └── WrongUse                    a command line that cannot be carried out
+    ├── ActionNotFound (LookupError)
+    ├── ActionExists
+    ├── ActionFinished
+    ├── LimitNotFound (LookupError)
+    ├── TemplateInUse
+    ├── SemaphoreNotFound (LookupError)
+    ├── TaskNotFound (LookupError)
+    ├── GuidMismatch                    compare-and-set lost against another change
+    ├── ConfigurationError
+    │   ├── BadDatabaseUrl
+    │   ├── DatabaseNotNamed
+    │   ├── AppNotFound
+    │   └── ModuleBroken
+    ├── NotOpen
+    ├── AlreadyOpen
+    ├── StageError                      the stage of a test cannot do what it was asked
+    │   └── NeverIdle
+    ├── SchemaMissing
+    │   └── DatabaseFileMissing
+    ├── SchemaMismatch
+    ├── DatabaseError
+    │   ├── DatabaseUnavailable         nothing was done
+    │   │   └── DatabaseFileUnusable
+    │   ├── OutcomeUnknown              may or may not have been done: the statement was sent, the answer never came
+    │   └── DatabaseBusy                a lock was held too long: nothing was done
+    └── WorkerError
+        └── HandlersLeaked
+
+A message never holds a payload, a password or a whole database URL.
+"""
+
+from __future__ import annotations
+
+from matrixsched.errors.inputs import (
+    InvalidCron,
+    InvalidDuration,
+    InvalidDurationText,
+    InvalidId,
+    InvalidInstallation,
+    InvalidLimit,
+    InvalidNumber,
+    InvalidPayload,
+    InvalidRate,
+    InvalidTime,
+    InvalidWindow,
+    NeverRuns,
+    PayloadTooLarge,
+    PayloadTooNew,
+    UnknownHandler,
+    UnknownTemplate,
+    UnknownZone,
+    UpcasterMissing,
+    UpcastFailed,
+    WrongUse,
+    in_words,
+)
+from matrixsched.errors.roots import (
+    BadInput,
+    MatrixSchedError,
+)
+from matrixsched.errors.states import (
+    ActionExists,
+    ActionFinished,
+    ActionNotFound,
+    GuidMismatch,
+    LimitNotFound,
+    SemaphoreNotFound,
+    TaskNotFound,
+    TemplateInUse,
+)
+from matrixsched.errors.surroundings import (
+    AlreadyOpen,
+    AppNotFound,
+    BadDatabaseUrl,
+    ConfigurationError,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseFileMissing,
+    DatabaseFileUnusable,
+    DatabaseNotNamed,
+    DatabaseUnavailable,
+    HandlersLeaked,
+    ModuleBroken,
+    NeverIdle,
+    NotOpen,
+    OutcomeUnknown,
+    SchemaMismatch,
+    SchemaMissing,
+    StageError,
+    WorkerError,
+)
+
+__all__ = [
+    "ActionExists",
+    "ActionFinished",
+    "ActionNotFound",
+    "AlreadyOpen",
+    "AppNotFound",
+    "BadDatabaseUrl",
+    "BadInput",
+    "ConfigurationError",
+    "DatabaseBusy",
+    "DatabaseError",
+    "DatabaseFileMissing",
+    "DatabaseFileUnusable",
+    "DatabaseNotNamed",
+    "DatabaseUnavailable",
+    "GuidMismatch",
+    "HandlersLeaked",
+    "InvalidCron",
+    "InvalidDuration",
+    "InvalidDurationText",
+    "InvalidId",
+    "InvalidInstallation",
+    "InvalidLimit",
+    "InvalidNumber",
+    "InvalidPayload",
+    "InvalidRate",
+    "InvalidTime",
+    "InvalidWindow",
+    "LimitNotFound",
+    "MatrixSchedError",
+    "ModuleBroken",
+    "NeverIdle",
+    "NeverRuns",
+    "NotOpen",
+    "OutcomeUnknown",
+    "PayloadTooLarge",
+    "PayloadTooNew",
+    "SchemaMismatch",
+    "SchemaMissing",
+    "SemaphoreNotFound",
+    "StageError",
+    "TaskNotFound",
+    "TemplateInUse",
+    "UnknownHandler",
+    "UnknownTemplate",
+    "UnknownZone",
+    "UpcastFailed",
+    "UpcasterMissing",
+    "WorkerError",
+    "WrongUse",
+    "in_words",
+]
+
+for _member in list(globals().values()):
+    if isinstance(_member, type) and issubclass(_member, MatrixSchedError):
+        _member.__module__ = __name__  # where they are imported from; which file they stand in is nobody's concern

@@ -1,0 +1,176 @@
+"""The semaphore: which of many tasks may be active. The most important ones hold the places there are; the others wait.
+
+    waiting ──► acquired ◄──► asked
+                    │           │
+                    └─► released ◄┘      whenever their owner says so
+
+A larger priority is more important; among equals who was enqueued first. Free places go to the best of those that wait.
+Where more important tasks wait than hold, the least important holders are asked to release their places, and keep them
+until they do. Only the last `try_release` holders are ever asked: the others may be in somebody's hands. Who is not to
+go after all, because its own priority rose or others left, is no longer asked.
+
+Balancing is a function of the tasks alone. Once those that were asked have released, the next one brings in whom they
+made room for; so after a few rounds without anything new the best tasks hold the places. A `try_release` of 1 is enough
+for that; with 0 nobody makes room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import isfinite
+from uuid import UUID
+
+from matrixsched.errors import BadInput
+from matrixsched.rules.lanes import escaped
+from matrixsched.rules.times import check_duration, check_integer
+
+ACTIVE_DEFAULT = 1000
+TRY_RELEASE_DEFAULT = 900
+ACTIVE_MAX = 100_000
+"""All holders of a semaphore are read when it is balanced."""
+
+
+class TaskState(StrEnum):
+    WAITING = "waiting"
+    ACQUIRED = "acquired"
+    ASKED = "asked"
+    """It holds a place and was asked to release it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Semaphore:
+    """How many tasks may be active."""
+
+    key: str
+    active: int = ACTIVE_DEFAULT
+    try_release: int = TRY_RELEASE_DEFAULT
+    """How many of the active ones, the least important, may be asked to make room."""
+    hold_for: timedelta | None = None
+    """How long a place is held unless it is renewed; None: until it is released."""
+
+    def __post_init__(self) -> None:
+        check_integer("active", self.active, least=0, most=ACTIVE_MAX)
+        check_integer("try_release", self.try_release, least=0, most=ACTIVE_MAX)
+        if self.try_release > self.active:
+            raise BadInput(
+                f"try_release is {self.try_release}, but only {self.active} are active: choose at most as many"
+            )
+        if self.hold_for is not None:
+            check_duration("hold_for", self.hold_for, zero=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    id: str
+    priority: float
+    state: TaskState
+    guid: UUID
+    """New for every time in which it waits and holds."""
+    enqueued_at: datetime
+    acquired_at: datetime | None = None
+    asked_at: datetime | None = None
+    hold_until: datetime | None = None
+
+    @property
+    def order(self) -> tuple[float, datetime, str]:
+        """The more important come first."""
+        return -self.priority, self.enqueued_at, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What is to change so that the most important tasks hold the places."""
+
+    acquire: tuple[Task, ...]
+    """Of those that wait, the best first."""
+    ask: tuple[Task, ...]
+    """To release their places, the least important first."""
+    keep: tuple[Task, ...]
+    """Who was asked, and is so no longer."""
+
+    def __bool__(self) -> bool:
+        return bool(self.acquire or self.ask or self.keep)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemaphoreSample:
+    """How a semaphore stood."""
+
+    key: str
+    held: int
+    asked: int
+    """Of those that hold."""
+    waiting: int
+    """Counting stops at ten thousand, the most important first."""
+    oldest_wait_s: float
+    """How long the one of those had waited that waited longest; 0 if nobody did."""
+
+
+def check_priority(priority: object) -> float:
+    if isinstance(priority, bool) or not isinstance(priority, int | float):
+        raise BadInput(f"priority must be a number, not {type(priority).__name__}")
+    try:
+        number = float(priority)
+    except OverflowError:
+        # Without its digits: there may be more than Python agrees to write.
+        raise BadInput("priority is beyond 1.8e308, the largest there is: choose a number closer to zero") from None
+    if not isfinite(number):
+        raise BadInput(f"priority is {number}: choose a finite number, larger for what is more important")
+    return number
+
+
+def waiting_needed(semaphore: Semaphore, held: int) -> int:
+    """How many of those that wait decide about a balance, the best ones: they fill free places or replace others."""
+    return max(0, semaphore.active - held) + semaphore.try_release
+
+
+def balance(semaphore: Semaphore, held: Iterable[Task], waiting: Iterable[Task]) -> Balance:
+    """Who gets a place, and who is asked to release one; of `waiting` the best `waiting_needed` suffice."""
+    holders = sorted(held, key=_order)
+    queue = sorted(waiting, key=_order)
+    free = max(0, semaphore.active - len(holders))
+    acquire, others = queue[:free], queue[free:]
+    active = sorted([*holders, *acquire], key=_order)
+    best = {task.id for task in sorted([*active, *others], key=_order)[: semaphore.active]}
+    protected = {task.id for task in active[: semaphore.active - semaphore.try_release]}
+    leaving = {task.id for task in holders} - best - protected
+    return Balance(
+        acquire=tuple(acquire),
+        ask=tuple(task for task in reversed(holders) if task.id in leaving and task.state is not TaskState.ASKED),
+        keep=tuple(task for task in holders if task.id not in leaving and task.state is TaskState.ASKED),
+    )
+
+
+def _order(task: Task) -> tuple[float, datetime, str]:
+    return task.order
+
+
+# What tells of it.
+
+
+def acquired_handler(key: str) -> str:
+    """The name of the handler that is told that tasks of a semaphore have a place."""
+    return f"acquired:{key}"
+
+
+def try_release_handler(key: str) -> str:
+    """The name of the handler that is told to release places of a semaphore, if it can."""
+    return f"try_release:{key}"
+
+
+def is_event_handler(name: str) -> bool:
+    return semaphore_of(name) is not None
+
+
+def semaphore_of(handler: str) -> str | None:
+    """The key of the semaphore that a handler is told of; None if it is told of none."""
+    kind, colon, key = handler.partition(":")
+    return key if colon and kind in ("acquired", "try_release") else None
+
+
+def event_id(handler: str, task_id: str) -> str:
+    """The action that tells of a task: a later event of the same kind takes the place of an earlier one."""
+    return f"{escaped(handler)}|{escaped(task_id)}"

@@ -1,0 +1,86 @@
+-- balance (postgresql). Promise: places go to the most important tasks, never more of them than the semaphore has; in one
+-- transaction with the events that tell of it. One balance of a semaphore at a time; nobody waits for it, nor it for
+-- anybody: what a user's transaction holds at this moment is left as it is, and balanced again.
+
+-- name: changed
+-- Semaphores that something was changed about, or in which a place was held for too long; at most :limit.
+with recursive keys (key) as (
+    (select c.semaphore from matrixsched.semaphore_changes c order by c.semaphore limit 1)
+    union all
+    select n.semaphore
+      from keys k
+     cross join lateral (select c.semaphore from matrixsched.semaphore_changes c
+                          where c.semaphore > k.key order by c.semaphore limit 1) n
+)
+(select key from keys limit cast(:limit as integer))
+union
+(select semaphore from matrixsched.semaphore_tasks
+  where hold_until <= {now}
+  order by hold_until limit cast(:limit as integer));
+
+-- name: hold
+with patience as materialized (
+    select set_config('idle_in_transaction_session_timeout', '2000ms', true)
+)
+select s.*, {now} as now
+  from matrixsched.semaphores s
+ where s.key = cast(:semaphore as text) and (select count(*) from patience) > 0
+   for no key update skip locked;
+
+-- name: seen
+-- Before the tasks are read: what changes after that leaves a mark that is still there.
+with marks as materialized (
+    select c.change_guid from matrixsched.semaphore_changes c
+     where c.semaphore = cast(:semaphore as text)
+     order by c.change_guid
+       for update skip locked
+)
+delete from matrixsched.semaphore_changes c
+ where c.semaphore = cast(:semaphore as text) and c.change_guid = any (array(select change_guid from marks));
+
+-- name: lapse
+-- Places that were not renewed in time are free again. They are looked for among those that hold, in the order of the
+-- index: however little is known of the table, those that wait are not read.
+with late as materialized (
+    select t.task_id from matrixsched.semaphore_tasks t
+     where t.semaphore = cast(:semaphore as text) and t.state <> 'waiting' and t.hold_until <= {now}
+     order by t.priority desc, t.enqueued_at, t.task_id
+     limit (select 1000000)
+       for update skip locked
+)
+delete from matrixsched.semaphore_tasks t
+ where t.semaphore = cast(:semaphore as text) and t.task_id = any (array(select task_id from late))
+returning t.task_id;
+
+-- name: write
+-- Only what is still as it was read; what a user's transaction holds is skipped. What follows a state is known: who waits
+-- gets a place, who holds one is asked for it, who was asked is so no longer. So the rows are found by key alone; joined
+-- with what is given, all tasks of the semaphore might be read, or each compared with each.
+with given as materialized (
+    select g.task_id, g.guid, g.state_before
+      from unnest(cast(:task_ids as text[]), cast(:guids as uuid[]), cast(:befores as text[]))
+           as g (task_id, guid, state_before)
+),
+mine as materialized (
+    select t.task_id
+      from (select * from given order by task_id collate "C") g
+     cross join lateral (select t.task_id from matrixsched.semaphore_tasks t
+                          where t.semaphore = cast(:semaphore as text) and t.task_id = g.task_id and t.guid = g.guid
+                            and t.state = g.state_before
+                            /* pause point: balance_write */
+                            for no key update skip locked) t
+)
+update matrixsched.semaphore_tasks t
+   set state = case t.state when 'acquired' then 'asked' else 'acquired' end,
+       acquired_at = coalesce(t.acquired_at, {now}),
+       asked_at = case t.state when 'acquired' then {now} end,
+       hold_until = case t.state when 'waiting' then {now} + cast(:hold_for as interval) else t.hold_until end
+ where t.semaphore = cast(:semaphore as text) and t.task_id = any (array(select task_id from mine))
+returning t.task_id;
+
+-- name: done
+with noted as (
+    update matrixsched.semaphores set balanced_at = {now} where key = cast(:semaphore as text)
+)
+insert into matrixsched.semaphore_changes (semaphore, change_guid)
+select cast(:semaphore as text), cast(:again as uuid) where cast(:again as uuid) is not null;

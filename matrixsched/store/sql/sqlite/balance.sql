@@ -1,0 +1,48 @@
+-- balance (sqlite). Promise: places go to the most important tasks, never more of them than the semaphore has; in one
+-- transaction with the events that tell of it.
+-- Differs from postgresql/balance.sql: with one writer at a time nothing needs a lock, and nothing is skipped.
+
+-- name: changed
+-- Semaphores that something was changed about, or in which a place was held for too long; at most :limit.
+with recursive keys (key) as (
+    select min(semaphore) from matrixsched_semaphore_changes
+    union all
+    select (select min(c.semaphore) from matrixsched_semaphore_changes c where c.semaphore > k.key)
+      from keys k
+     where k.key is not null
+)
+select key from keys where key is not null
+union
+select semaphore from matrixsched_semaphore_tasks where hold_until <= {now}
+limit :limit;
+
+-- name: hold
+select s.*, {now} as now from matrixsched_semaphores s where s.key = :semaphore;
+
+-- name: seen
+delete from matrixsched_semaphore_changes where semaphore = :semaphore;
+
+-- name: lapse
+-- Looked for among those that hold: where nobody ran ANALYZE, all that wait would be read.
+delete from matrixsched_semaphore_tasks indexed by matrixsched_semaphore_tasks_held
+ where semaphore = :semaphore and state <> 'waiting' and hold_until <= {now}
+returning task_id;
+
+-- name: write
+-- Only what is still as it was read. What follows a state is known: who waits gets a place, who holds one is asked for it,
+-- who was asked is so no longer.
+update matrixsched_semaphore_tasks
+   set state = case state when 'acquired' then 'asked' else 'acquired' end,
+       acquired_at = coalesce(acquired_at, {now}),
+       asked_at = case state when 'acquired' then {now} end,
+       hold_until = case state when 'waiting' then {now} + :hold_for else hold_until end
+ where semaphore = :semaphore
+   and task_id in (select t.task_id
+                     from json_each(:tasks) as g
+                    cross join matrixsched_semaphore_tasks t -- in this order: each is found by its key
+                    where t.semaphore = :semaphore and t.task_id = g.value ->> 0 and t.guid = g.value ->> 1
+                      and t.state = g.value ->> 2)
+returning task_id;
+
+-- name: done
+update matrixsched_semaphores set balanced_at = {now} where key = :semaphore;
