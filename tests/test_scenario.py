@@ -172,7 +172,7 @@ def a_run(**changes: Any) -> Any:
         account=an_account([(f"m{n}", LIVED, n * 0.1 + 0.02) for n in range(10)]),
         records=records.Records([window], messages, (0, 0)),
         killed={KILLED: (NOON - 10 * SECOND).timestamp()},
-        settled_at=NOON.timestamp(),
+        settled_at=NOON.timestamp() - 1,
     )
     return replace(run, **changes)
 

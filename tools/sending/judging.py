@@ -22,6 +22,8 @@ from sending.formula import Campaign, Kind, Turns, grants, most_between
 from sending.records import Records, Window
 from sending.waiting import Between, Waiting
 
+PLANNING_S = 1.0
+"""A plan does not take longer."""
 NOTED_LATER_S = 0.05
 """How much later than it was called a handler may have taken its note, on a machine that is busy."""
 STEADY_SHARE = 0.9
@@ -109,7 +111,8 @@ class Run:
         return [window.begins.timestamp() for window in self.windows]
 
     def is_settled(self, window: Window) -> bool:
-        return self.settled_at is not None and window.planned_at.timestamp() >= self.settled_at
+        # What a plan knows was counted before it was written, and that is the time it bears.
+        return self.settled_at is not None and window.planned_at.timestamp() >= self.settled_at + PLANNING_S
 
     def kind(self, cell: Cell, window: Window) -> Kind:
         """What messages are to the plan of a window."""
