@@ -13,7 +13,7 @@ from matrixsched.rules.limits import Limit
 from matrixsched.rules.outcome import Cancel, Done, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Misfire, Repeat, catch_up, cron, every, upcoming
-from matrixsched.semaphores import Acquired, TaskSemaphore, TryRelease
+from matrixsched.semaphores import Acquired, SemaphoreBalance, TaskSemaphore, TryRelease
 
 __version__ = "0.1.0"
 
@@ -40,6 +40,7 @@ __all__ = [
     "RetryAt",
     "Scheduled",
     "ScheduledMany",
+    "SemaphoreBalance",
     "SlowDown",
     "State",
     "TaskSemaphore",

@@ -18,14 +18,18 @@ from matrixsched.foresight import look_ahead
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
 from matrixsched.limits import Limits
 from matrixsched.pruning import Progress, prune
+from matrixsched.queues.api import Queues
+from matrixsched.queues.database import DatabaseStorage
+from matrixsched.queues.storage import QueueStorage
 from matrixsched.rules.action import Action, PastAttempt, State
 from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
-from matrixsched.rules.names import SHARDS_DEFAULT, check_name
+from matrixsched.rules.names import SHARDS_DEFAULT, SHARDS_MAX
 from matrixsched.rules.retention import Keep
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
-from matrixsched.rules.semaphore import acquired_handler, try_release_handler
+from matrixsched.rules.semaphore import EVENT_RETRY, acquired_handler, check_semaphore_key, try_release_handler
+from matrixsched.rules.times import check_integer
 from matrixsched.scheduler import Scheduler, SchedulerPolicy
 from matrixsched.semaphores import Acquired, Semaphores, TryRelease
 from matrixsched.store.callers import AsyncCaller
@@ -40,6 +44,8 @@ Page = list[Action]
 History = list[PastAttempt]
 Runs = list[datetime]
 Shards = list[ShardReport]
+
+COUNT_MAX = 1_000_000
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,10 +70,12 @@ class App:
         clock: Clock | None = None,
         chance: Chance | None = None,
         store: Store | None = None,
+        queue_storage: QueueStorage | None = None,
     ) -> None:
         """Database and installation, where not given, come from the settings: the environment, or matrixsched.toml.
 
-        `clock`, `chance` and `store` are for tests: time, randomness and faults of their own.
+        `clock`, `chance` and `store` are for tests: time, randomness and faults of their own. `queue_storage` is
+        where the tasks of queues are if not in the database: a MemoryStorage.
         """
         self.url = url = read_database_settings("database").database() if url is None else url
         if installation is None:
@@ -89,6 +97,13 @@ class App:
         )
         self.quota = Quota(lambda: self.store)
         self.semaphores = Semaphores(lambda: self.store, chance=lambda: self.chance, wrote=self._wake)
+        self.queues = Queues(
+            lambda: self.store,
+            lambda store: DatabaseStorage(lambda: store, chance=lambda: self.chance),
+            wrote=self._wake,
+            elsewhere=queue_storage,
+            actions=self.handlers,
+        )
         self.sync = SyncApp(self)
         self._wakeups: list[Callable[[], None]] = []
         self._openings = 0
@@ -145,10 +160,11 @@ class App:
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register who is told that a task has a place of the semaphore `key`: it takes an Acquired.
 
-        Told at least once, as an action like any other: what it raises is tried again as `retry` says. Not any more
-        once the task was released.
+        Told at least once, and not any more once the task was released. If it raises, it is told again without end, at
+        first after a second, later every minute, unless `retry` says otherwise. Events pass no gate and come in any
+        order: the task may be asked for its place before this is told, or meanwhile. It may take a Context, too.
         """
-        return self._on_event(acquired_handler(check_name("semaphore key", key)), Acquired, retry, timeout)
+        return self._on_event(acquired_handler(check_semaphore_key(key)), Acquired, retry, timeout)
 
     def on_try_release(
         self, key: str, *, retry: Retry | None = None, timeout: timedelta | None = None
@@ -157,14 +173,19 @@ class App:
 
         As `on_acquired`; not any more once the task need not go after all. A place is kept until it is released.
         """
-        return self._on_event(try_release_handler(check_name("semaphore key", key)), TryRelease, retry, timeout)
+        return self._on_event(try_release_handler(check_semaphore_key(key)), TryRelease, retry, timeout)
 
     def _on_event(
         self, name: str, event: type[Acquired | TryRelease], retry: Retry | None, timeout: timedelta | None
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         def register(function: Callable[P, R]) -> Handler[P, R]:
             return self.handlers.register(
-                name, function, retry=retry, timeout=timeout, payload_type=event, guard=self.semaphores._void
+                name,
+                function,
+                retry=EVENT_RETRY if retry is None else retry,
+                timeout=timeout,
+                event_type=event,
+                guard=self.semaphores._void,
             )
 
         return register
@@ -394,10 +415,14 @@ class App:
 
     async def shards(self, *, count_max: int = 10_000) -> Shards:
         """Every shard lock with its queues; counts stop at `count_max`."""
+        check_integer("count_max", count_max, least=1, most=COUNT_MAX)
         return await self.store.run(self.store.transitions.shards(count_max=count_max))
 
     async def release_shard(self, shard: int, lock_guid: UUID) -> bool:
         """Free a shard lock if it is still held under that guid. Its holder notices and writes nothing more."""
+        check_integer("shard", shard, least=0, most=SHARDS_MAX - 1)
+        if not isinstance(lock_guid, UUID):
+            raise BadInput(f"lock_guid must be a UUID, as shards() shows it, not {type(lock_guid).__name__}")
         return await self.store.run(self.store.transitions.release_shard(shard, lock_guid))
 
     async def prune(

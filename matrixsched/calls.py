@@ -8,14 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
-from matrixsched.errors import ActionExists, BadInput, InvalidTime
+from matrixsched.errors import ActionExists, BadInput, InvalidTime, shown
 from matrixsched.handlers import Handler
 from matrixsched.rules.action import UNGATED, Action, State, Terms
+from matrixsched.rules.arguments import each
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.limits import check_key
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat, begin, check_repeat, next_tick, upcoming
+from matrixsched.rules.semaphore import check_unreserved
 from matrixsched.rules.times import check_duration, check_integer, check_time
 from matrixsched.rules.zones import check_zone
 from matrixsched.store.values import ActionFilter, NewAction, Written
@@ -119,7 +121,7 @@ def check_call(call: Call) -> Timing:
     if not isinstance(call, Call):
         raise BadInput(f"schedule_many takes calls made by call(), not {type(call).__name__}")
     if call.id is not None:
-        check_name("id", call.id)
+        check_unreserved("id", check_name("id", call.id))
     timing = check_timing(call.at, call.delay)
     if call.timeout is not None:
         check_duration("timeout", call.timeout, zero=False)
@@ -176,7 +178,7 @@ def check_filter(wanted: ActionFilter) -> ActionFilter:
     try:
         state = None if wanted.state is None else State(wanted.state)
     except ValueError:
-        raise BadInput(f"state is {wanted.state!r:.80}, but must be one of {', '.join(State)}") from None
+        raise BadInput(f"state is {shown(wanted.state)}, but must be one of {', '.join(State)}") from None
     due_before = None if wanted.due_before is None else check_time("due_before", wanted.due_before)
     return replace(wanted, state=state, due_before=due_before)
 
@@ -185,7 +187,7 @@ def check_exists(exists: str) -> Exists:
     match exists:
         case "replace" | "keep" | "error":
             return exists
-    raise BadInput(f'exists is {exists!r}, but must be "replace", "keep" or "error"')
+    raise BadInput(f'exists is {shown(exists)}, but must be "replace", "keep" or "error"')
 
 
 def terms_of(call: Call, repeat: Repeat | None, payload_version: int, trace: str | None) -> Terms:
@@ -247,7 +249,7 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
     """Cut calls into batches in which no id stands twice, so that the order of calls for an id is kept."""
     batch: list[Call] = []
     ids: set[str] = set()
-    for call in calls:
+    for call in each("calls", calls, "calls made by call()"):
         check_call(call)
         action_id = id_of(call)
         if len(batch) >= size or action_id in ids:

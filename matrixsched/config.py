@@ -126,6 +126,19 @@ class Settings(DatabaseSettings):
     tidy_every: Duration = Field(
         timedelta(seconds=30), description="How often a worker looks for what is to be pruned."
     )
+    processors: Number = Field(
+        1, description="Batches of queues handled at once, in each process; 0 leaves the queues to other workers."
+    )
+    queue_batch_size: Number = Field(
+        10, description="Tasks at most in a batch, where neither the queue's settings nor its handler say so."
+    )
+    visibility_timeout: Duration = Field(
+        timedelta(seconds=60),
+        description="How soon others have the tasks of a worker that died, where neither of these say so.",
+    )
+    queues_idle_until_told: bool = Field(
+        False, description="Look at no queue before a manager has said which: true or false."
+    )
 
     metrics_port: Annotated[int | None, BeforeValidator(_off_is_none)] = Field(
         None, ge=0, le=65535, description="Serve /metrics, /healthz and /readyz there; 0 takes a free port, off none."
@@ -287,6 +300,8 @@ def _remedy(fault: Any) -> str:
             return "write a whole number"
         case "float_parsing" | "float_type":
             return "write a number"
+        case "bool_parsing" | "bool_type":
+            return "write true or false"
         case "string_type":
             return "write a text in quotes"
         case "greater_than_equal":
@@ -307,6 +322,8 @@ def shown(name: str, value: object) -> str:
         return UNSET.get(name, "-")
     if isinstance(value, timedelta):
         return duration_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return without_password(value) if name == "database" and isinstance(value, str) else str(value)
 
 

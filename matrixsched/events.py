@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +28,8 @@ from uuid import UUID
 from matrixsched.errors import BadInput
 from matrixsched.rules.action import Outcome, State
 from matrixsched.rules.gate_report import GateReport
+from matrixsched.rules.processors import QueueLoad
+from matrixsched.rules.queues import CYCLE_S_MAX, QueueSample
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.semaphore import SemaphoreSample
 
@@ -36,6 +38,8 @@ __all__ = [
     "AttemptEnded",
     "AttemptStarted",
     "BacklogSampled",
+    "BatchEnded",
+    "BatchTaken",
     "CallsWritten",
     "ClaimsGivenBack",
     "ClaimsLost",
@@ -45,12 +49,17 @@ __all__ = [
     "HandlerLeaked",
     "LoopSampled",
     "OutcomesRecorded",
+    "ProcessorsRunning",
+    "QueueHandlerFailed",
+    "ProcessorsAssigned",
+    "QueuesSampled",
     "SemaphoreBalanced",
     "SemaphoresSampled",
     "ShardSynced",
     "SlotsVoided",
     "SlowDownTold",
     "StepFailed",
+    "TaskSetAside",
     "TemplatePaused",
     "TemplateResumed",
     "Tidied",
@@ -77,6 +86,8 @@ class WorkerStarted:
     worker: str
     handlers: tuple[str, ...]
     concurrency: int
+    queues: tuple[str, ...] = ()
+    """Whose batches it handles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +220,99 @@ class SemaphoreBalanced:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorsRunning:
+    """So many job processors of this process handle batches of queues from now on, or wait for some."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTaken:
+    """A processor took tasks of a queue; BatchEnded follows."""
+
+    queue: int
+    name: str
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A cycle of a processor ended: what became of the tasks it took."""
+
+    queue: int
+    name: str
+    tasks: int
+    processed: int
+    """Done, by a receipt that was good."""
+    retried: int
+    dead: int
+    """Set aside by the handler, or because they cannot be read."""
+    stale: int
+    """Lost before they were settled: whatever the handler did, somebody else has them, or will."""
+    left: int
+    """Settled by nobody: they come back when their visibility timeout is over."""
+    errors: int
+    """As the handler counts them in its HandlerStats; otherwise what was set aside, or all that a failure left."""
+    duration_s: float
+    """How long the handler ran."""
+    cycle_s: float
+    """From the request for tasks to the last of them settled."""
+
+    @property
+    def is_overlong(self) -> bool:
+        """Whether the cycle took longer than is good for whoever wants the worker to stop."""
+        return self.cycle_s > CYCLE_S_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHandlerFailed:
+    """The handler of a queue raised, or returned what makes no sense: what it left unsettled comes back by itself."""
+
+    queue: int
+    name: str
+    tasks: int
+    error: str
+    """What kind, and where; not its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSetAside:
+    """A task became a dead letter."""
+
+    queue: int
+    name: str
+    task_id: int
+    reason: str
+    unreadable: bool
+    """It was not the handler who said so: the task does not fit its contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorsAssigned:
+    """This worker decided, for the whole fleet, how many processors each queue gets."""
+
+    loads: tuple[QueueLoad, ...]
+    """What is to be done of each queue, as it was counted."""
+    assigned: Mapping[str, Mapping[int, int]]
+    """Processors by the name of the worker and the number of the queue; what is left of a worker's goes round."""
+    moved: int
+    """Those that were assigned to another queue, or to none, before."""
+    took_s: float
+
+    @property
+    def processors(self) -> Mapping[int, int]:
+        """How many each queue has, in the whole fleet."""
+        return dict(sorted(sum(map(Counter, self.assigned.values()), Counter[int]()).items()))
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesSampled:
+    """How queues stood in the whole installation, looked up every now and then by every worker that handles some."""
+
+    samples: tuple[QueueSample, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogSampled:
     """What was due in the whole installation, looked up every now and then by every worker."""
 
@@ -294,6 +398,13 @@ Event = (
     | Tidied
     | SemaphoreBalanced
     | SemaphoresSampled
+    | ProcessorsRunning
+    | BatchTaken
+    | BatchEnded
+    | QueueHandlerFailed
+    | TaskSetAside
+    | ProcessorsAssigned
+    | QueuesSampled
     | BacklogSampled
     | GatesSampled
     | WindowPlanned

@@ -25,8 +25,10 @@ from matrixsched.payloads import (
     is_same,
     signature_of,
 )
+from matrixsched.rules.contract import QueueContract
 from matrixsched.rules.names import check_name
 from matrixsched.rules.retry import Retry
+from matrixsched.rules.semaphore import check_unreserved
 from matrixsched.rules.times import check_duration, check_integer
 
 P = ParamSpec("P")
@@ -37,6 +39,7 @@ Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 """`async def around(context, call_next)`: what is done around every handler."""
 
 Guard = Callable[[Any], Awaitable[object]]
+SizeCheck = Callable[[bytes, int], None]
 
 PAYLOAD_BYTES_MAX = 1_000_000
 TIMEOUT_DEFAULT = timedelta(seconds=60)
@@ -59,6 +62,8 @@ class Handler(Generic[P, R]):
     upcasters: Upcasters
     guard: Guard | None = None
     """Asked with the payload before each call; an outcome that it answers with takes the place of the call."""
+    check_size: SizeCheck | None = None
+    """Told a payload as it is to be stored, and how long it may be; raises what says more than PayloadTooLarge."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -148,13 +153,16 @@ class Handlers:
 
     def __init__(self, *, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
         self._by_name: dict[str, Handler[..., Any]] = {}
-        self._payload_bytes_max = payload_bytes_max
+        self._payload_bytes_max = check_integer("payload_bytes_max", payload_bytes_max, least=1, most=2**30)
 
     def __iter__(self) -> Iterator[Handler[..., Any]]:
         return iter(self._by_name.values())
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
 
     @property
     def names(self) -> list[str]:
@@ -169,13 +177,18 @@ class Handlers:
         timeout: timedelta | None,
         version: int = 1,
         oldest_version: int = 1,
-        payload_type: type | None = None,
+        event_type: type | None = None,
+        payload_type: Any = None,
         guard: Guard | None = None,
+        check_size: SizeCheck | None = None,
     ) -> Handler[P, R]:
-        """`payload_type` is what a payload without an annotation is."""
+        """`event_type` is what a handler must take that is told of a semaphore; `payload_type` is for those of our own
+        whose type cannot be said in an annotation."""
         if callable(name):
             raise BadInput('the handler has no name: use @app.action("name")')
         check_name("handler name", name)
+        if event_type is None:
+            check_unreserved("handler name", name)
         if name in self._by_name:
             raise BadInput(f"a handler named {name!r} is registered already")
         if retry is not None and not isinstance(retry, Retry):
@@ -185,21 +198,25 @@ class Handlers:
             )
         check_integer(f"version of handler {name!r}", version, least=1, most=VERSION_MAX)
         check_integer(f"oldest_version of handler {name!r}", oldest_version, least=1, most=version)
-        payload, takes_context = _signature(name, function)
-        if payload is Any and payload_type is not None:
+        if event_type is None:
+            payload, takes_context = _signature(name, function)
+        else:
+            payload, takes_context = event_type, _takes_context_beside(event_type, name, function)
+        if payload_type is not None:
             payload = payload_type
         handler = Handler(
             name=name,
             function=function,
             takes_payload=payload is not _NOTHING,
             takes_context=takes_context,
-            is_async=inspect.iscoroutinefunction(_code(function)),
+            is_async=inspect.iscoroutinefunction(code_of(function)),
             adapter=None if payload is _NOTHING else adapter_for(f"handler {name!r}", payload),
             retry=retry or Retry(),
             timeout=check_duration("timeout", TIMEOUT_DEFAULT if timeout is None else timeout, zero=False),
             version=version,
             upcasters=Upcasters(name, version, oldest_version),
             guard=guard,
+            check_size=check_size,
         )
         self._by_name[name] = handler
         return handler
@@ -236,9 +253,11 @@ class Handlers:
         else:
             kind = type(handler).__name__
             raise BadInput(f'handler must be a registered handler (use @app.action("name")) or a name, not {kind}')
+        check_unreserved("handler name", name)
         if version is not None:
             check_integer("payload_version", version, least=1, most=VERSION_MAX)
         if registered is None:
+            _refuse_task(name, payload)
             encoded, version = encode_unregistered(name, payload), version or 1
         elif version is not None and version != registered.version:
             raise BadInput(
@@ -247,15 +266,27 @@ class Handlers:
             )
         else:
             encoded, version = registered.encode(payload), registered.version
+        if registered is not None and registered.check_size is not None:
+            registered.check_size(encoded, self._payload_bytes_max)
         if len(encoded) > self._payload_bytes_max:
             raise PayloadTooLarge(name, len(encoded), self._payload_bytes_max)
         return name, encoded, version
 
 
+def _refuse_task(name: str, payload: object) -> None:
+    """A task of a queue is written as its contract says; as plain JSON no worker could read it."""
+    contract = getattr(type(payload), "__contract__", None)
+    if isinstance(contract, QueueContract):
+        raise BadInput(
+            f"a task of queue {contract.name!r} is scheduled for {name!r}, which is not known here: check the "
+            f"spelling, as in put_into({contract.name!r}), and let the App know it by app.queues.use(contract)"
+        )
+
+
 _NOTHING: Any = object()
 
 
-def _code(function: Callable[..., object]) -> Callable[..., object]:
+def code_of(function: Callable[..., object]) -> Callable[..., object]:
     """The function with the annotations: that inside of a partial, or the __call__ of an object."""
     while isinstance(function, partial):
         function = function.func
@@ -264,11 +295,14 @@ def _code(function: Callable[..., object]) -> Callable[..., object]:
     return type(function).__call__
 
 
-def _signature(name: str, function: Callable[..., object]) -> tuple[Any, bool]:
+_FORMS = "(payload), (payload, context), (context) or nothing"
+
+
+def _signature(name: str, function: Callable[..., object], forms: str = _FORMS) -> tuple[Any, bool]:
     """The type of the payload (or _NOTHING) and whether a Context is wanted."""
     if not callable(function):
         raise BadInput(f"handler {name!r} must be a function, not {type(function).__name__}")
-    code = _code(function)
+    code = code_of(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise BadInput(f"handler {name!r} is a generator, which nobody would iterate: remove its yield")
     parameters, hints = signature_of(f"handler {name!r}", function, code)
@@ -276,12 +310,23 @@ def _signature(name: str, function: Callable[..., object]) -> tuple[Any, bool]:
         if one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD):
             raise BadInput(
                 f"handler {name!r} is called with positional arguments, but {one.name!r} is taken by keyword only: "
-                "declare it as (payload), (payload, context), (context) or nothing"
+                f"declare it as {forms}"
             )
     contexts = [one for one in parameters if hints.get(one.name) is Context or one.name == "context"]
     payloads = [one for one in parameters if one not in contexts]
     if len(contexts) > 1 or len(payloads) > 1 or (contexts and parameters[-1] is not contexts[0]):
-        raise BadInput(f"handler {name!r} must take (payload), (payload, context), (context) or nothing")
+        raise BadInput(f"handler {name!r} must take {forms}")
     if not payloads:
         return _NOTHING, bool(contexts)
     return hints.get(payloads[0].name, Any), bool(contexts)
+
+
+def _takes_context_beside(event_type: type, name: str, function: Callable[..., object]) -> bool:
+    """Whether a Context is wanted beside the event. Without an annotation it is an event all the same."""
+    event = event_type.__name__
+    forms = f"(event: {event}) or (event: {event}, context: Context)"
+    payload, takes_context = _signature(name, function, forms)
+    if payload is not Any and payload is not event_type:
+        taken = "does not take it" if payload is _NOTHING else f"takes {getattr(payload, '__name__', repr(payload))}"
+        raise BadInput(f"handler {name!r} is told with {event}, but {taken}: declare it as {forms}")
+    return takes_context

@@ -1,6 +1,6 @@
 """`app.limits`: how fast the whole fleet may go, set while it runs.
 
-    await app.limits.set("global", "10000/min", pool=100)     # everything together
+    await app.limits.set("global", "10000/min", pool=100)     # everything but events of semaphores
     await app.limits.set("handler:send_sms", "50/s")          # one handler
     await app.limits.set("key:*", "10/s")                     # each key of its own: schedule(..., limit="customer-7")
     await app.limits.slow_down("handler:send_sms", timedelta(minutes=5), reason="HTTP 429")
@@ -16,8 +16,9 @@ from typing import Protocol, TypeVar
 
 from matrixsched.errors import BadInput, InvalidTime, LimitNotFound
 from matrixsched.events import Events, SlowDownTold
+from matrixsched.rules.arguments import check_flag
 from matrixsched.rules.lanes import ANY_KEY
-from matrixsched.rules.limits import Limit, check_limit_name, check_pool, check_slowable, check_until
+from matrixsched.rules.limits import Limit, check_limit_name, check_pool, check_settable, check_slowable, check_until
 from matrixsched.rules.rates import Rate, check_rate
 from matrixsched.rules.texts import storable
 from matrixsched.rules.times import check_integer
@@ -26,6 +27,7 @@ from matrixsched.store.store import Store
 T = TypeVar("T")
 
 PAGE_MAX = 10_000
+COUNT_MAX = 1_000_000
 Page = list[Limit]
 
 
@@ -41,9 +43,10 @@ class Limits:
 
         `rate` is so many in a time (10000/min, 5/s, 7/100ms), evenly; `pool` is how many may be saved up while nothing
         is due, to go at once. A slow-down that was told stays in force. UnknownTemplate if there is no such template.
+        Events of semaphores pass no gate, not even global; so there is no limit of their handlers.
         """
         store = self._store()
-        change = store.transitions.set_limit(check_limit_name(name), check_rate(rate), pool=check_pool(pool))
+        change = store.transitions.set_limit(check_settable(name), check_rate(rate), pool=check_pool(pool))
         limit = await store.run(change)
         self._wrote()
         return limit
@@ -70,12 +73,14 @@ class Limits:
         Pass the name of the last one as `after` for the next page.
         """
         check_integer("limit", limit, least=1, most=PAGE_MAX)
+        check_flag("keys", keys)
         store = self._store()
         wanted = check_limit_name(after) if after else ""
         return await store.run(store.transitions.limits(after=wanted, limit=limit, include_keys=keys))
 
     async def count_keys(self, *, count_max: int = 10_000) -> int:
         """How many keys have a limit of their own; counting stops at `count_max`."""
+        check_integer("count_max", count_max, least=1, most=COUNT_MAX)
         store = self._store()
         return await store.run(store.transitions.count_keys(count_max=count_max))
 

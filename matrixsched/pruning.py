@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from matrixsched.rules.action import State
+from matrixsched.rules.arguments import check_flag, check_function
 from matrixsched.rules.retention import Keep, retention
 from matrixsched.store.store import Store
 
@@ -18,6 +19,9 @@ Progress = Callable[[int], object]
 
 async def prune(store: Store, keep: Keep, *, progress: Progress | None, dry_run: bool) -> Mapping[State, int]:
     """Delete, or in a dry run count, what ended longer ago than it is kept; how many by state."""
+    check_flag("dry_run", dry_run)
+    if progress is not None:
+        check_function("progress", progress)
     do = store.transitions
     pruned: dict[State, int] = {}
     for state, age in retention(keep).items():

@@ -58,6 +58,7 @@ from matrixsched.handlers import Handlers
 from matrixsched.known_templates import KnownTemplates
 from matrixsched.operations import Operation, operation
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.arguments import check_function
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.names import check_name, shard_of
@@ -154,6 +155,8 @@ class Scheduler:
         connection: AsyncCaller | None,
         progress: Callable[[int], object] | None,
     ) -> ScheduledMany:
+        if progress is not None:
+            check_function("progress", progress)
         many = ScheduledMany()
         for batch in batches(calls, self._policy.batch_max):
             scheduled = await self._perform(self.scheduling(batch, exists), connection)

@@ -8,16 +8,17 @@
     async def hand_out(event: Acquired) -> None: ...  # it has a place now
 
     @app.on_try_release("labelling")
-    async def step_back(event: TryRelease) -> None:   # more important ones wait: release it, if that is possible
-        await pool.release(event.task_id)
+    async def step_back(event: TryRelease) -> None:   # more important ones wait: let it go, if that is possible
+        await pool.step_back(event.task_id, hold=event.hold)
 
-Events are actions: told at least once, retried like any other, and not any more once the task was released.
+Events are actions: told at least once, retried without end unless `retry=` says otherwise, and not any more once the
+task was released. Those of one task come in any order, or at once.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -27,7 +28,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from matrixsched.clock import Chance
-from matrixsched.errors import BadInput, OutcomeUnknown, SemaphoreNotFound, TaskNotFound
+from matrixsched.errors import BadInput, DatabaseError, OutcomeUnknown, SemaphoreNotFound, TaskNotFound
+from matrixsched.rules.arguments import check_flag
 from matrixsched.rules.names import check_name
 from matrixsched.rules.outcome import Cancel
 from matrixsched.rules.semaphore import (
@@ -38,12 +40,15 @@ from matrixsched.rules.semaphore import (
     Task,
     TaskState,
     check_priority,
+    check_semaphore_key,
 )
+from matrixsched.rules.tasks import check_hold, read_ids, read_priorities
 from matrixsched.rules.times import check_integer
 from matrixsched.store.callers import AsyncCaller, run_in
-from matrixsched.store.semaphores import NewTask, Semaphoring, TaskName
+from matrixsched.store.semaphores import NewTask, TaskName
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
+from matrixsched.store.transitions import Transitions
 
 T = TypeVar("T")
 
@@ -87,6 +92,16 @@ class SemaphoreStatistics:
     oldest_waiting_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemaphoreBalance:
+    """What a balance changed."""
+
+    acquired: int
+    """How many have a place now."""
+    asked: int
+    """How many are asked now to release theirs."""
+
+
 class Semaphores:
     def __init__(self, store: Callable[[], Store], *, chance: Callable[[], Chance], wrote: Callable[[], None]) -> None:
         """`wrote` is called after a change, so that a worker here looks at once."""
@@ -106,11 +121,11 @@ class Semaphores:
         """The semaphore of that key; if there is none, it is made with `active` places.
 
         At most `try_release` of those that hold, the least important, are ever asked to make room (900, or all where
-        there are fewer places). With `hold_for` a place that is not renewed for so long is lost. One that exists stays
-        as it is: `update` changes it.
+        there are fewer places). With `hold_for` a place that is not renewed for so long is lost, and its task
+        waits again. One that exists stays as it is: `update` changes it.
         """
         wanted = Semaphore(
-            key=check_name("semaphore key", key),
+            key=check_semaphore_key(key),
             active=active,
             try_release=usual_try_release(active) if try_release is None else try_release,
             hold_for=hold_for,
@@ -125,7 +140,7 @@ class Semaphores:
 
     async def settings(self, key: str, *, connection: AsyncCaller | None = None) -> Semaphore:
         """How many tasks may be active, and so on; SemaphoreNotFound if there is none of that key."""
-        found = await self._run(self._do.find_semaphore(check_name("semaphore key", key)), connection)
+        found = await self._run(self._do.find_semaphore(check_semaphore_key(key)), connection)
         if found is None:
             raise SemaphoreNotFound(key)
         return found
@@ -133,7 +148,8 @@ class Semaphores:
     async def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[Semaphore]:
         """A page of the semaphores, by key; pass the key of the last one as `after` for the next page."""
         check_integer("limit", limit, least=1, most=PAGE_MAX)
-        return await self._run(self._do.semaphores(after=after, limit=limit), None)
+        begin = "" if after == "" else check_name("after", after)
+        return await self._run(self._do.semaphores(after=begin, limit=limit), None)
 
     async def update(
         self,
@@ -148,14 +164,18 @@ class Semaphores:
         """Change how many may be active, and how many of them may be asked; what is not given stays.
 
         With fewer places than are held the least important holders are asked, and nobody loses a place. A `try_release`
-        that is not given is lowered with `active`. `hold_for` counts for places given from now on, or renewed;
-        `holds_for_good` ends it.
+        that is not given is lowered with `active`, and where it equals that raised again, up to 900. `hold_for` counts
+        for places given from now on, or renewed; `holds_for_good` ends it, also for those given before.
         """
+        check_flag("holds_for_good", holds_for_good)
         if hold_for is not None and holds_for_good:
             raise BadInput("hold_for and holds_for_good contradict each other: pass one of them")
-        present = await self.settings(key, connection=connection)
-        changed = changed_semaphore(present, active, try_release, hold_for, holds_for_good=holds_for_good)
-        written = await self._run(self._do.update_semaphore(changed, self._guid()), connection)
+        check_semaphore_key(key)
+
+        def change(present: Semaphore) -> Semaphore:
+            return changed_semaphore(present, active, try_release, hold_for, holds_for_good=holds_for_good)
+
+        written = await self._run(self._do.update_semaphore(key, change, self._guid()), connection)
         if written is None:
             raise SemaphoreNotFound(key)
         self._tell(connection)
@@ -164,7 +184,7 @@ class Semaphores:
     # What a semaphore asks.
 
     @property
-    def _do(self) -> Semaphoring:
+    def _do(self) -> Transitions:
         return self._store().transitions
 
     def _guid(self) -> UUID:
@@ -180,10 +200,18 @@ class Semaphores:
         """Carry out what its request guid makes safe to send again: also if the first answer was lost."""
         try:
             return await self._run(transition, connection)
-        except OutcomeUnknown:
+        except OutcomeUnknown as error:
             if connection is not None:
                 raise
+            unknown = error
+        try:
             return await self._run(transition, None)
+        except DatabaseError:
+            raise unknown from None  # only the second try is known to have failed
+
+    def _is_inside(self, connection: AsyncCaller | None) -> bool:
+        """Whether several batches are of one transaction, the caller's, which holds its locks to the end."""
+        return connection is not None
 
     def _tell(self, connection: AsyncCaller | None) -> None:
         if connection is None:
@@ -217,21 +245,48 @@ class TaskSemaphore:
         return await self.enqueue_many([(task_id, priority)], connection=connection) == 1
 
     async def enqueue_many(self, tasks: Priorities, *, connection: AsyncCaller | None = None) -> int:
-        """The same for thousands, a thousand in a statement; how many are new.
+        """The same for thousands, a thousand in a statement; how many are new. Among equals their order counts.
 
         Without `connection` each thousand is a transaction: a mistake further on leaves the earlier ones enqueued.
         """
-        created = 0
-        for batch in _batches(tasks.items() if isinstance(tasks, Mapping) else tasks):
-            created += await self._enqueue(batch, connection)
+        given = read_priorities(tasks)
+        if self._semaphores._is_inside(connection):
+            return await self._enqueue_inside(dict(given), connection)
+        created, since = 0, None
+        while drawn := list(islice(given, BATCH)):
+            if since is not None or len(drawn) == BATCH:  # there may be more, which are to stand behind these
+                since = await self._moment(connection, after=since)
+            created += await self._enqueue(self._new(dict(drawn)), since, connection)
         return created
 
-    async def _enqueue(self, batch: Mapping[str, float], connection: AsyncCaller | None) -> int:
+    async def _enqueue_inside(self, whole: Mapping[str, float], connection: AsyncCaller | None) -> int:
+        """In one transaction all go in the order of their ids, or two that enqueue the same tasks deadlock."""
+        since = await self._moment(connection, after=None) if len(whole) > BATCH else None
+        new = iter(self._new(whole))
+        created = 0
+        while batch := list(islice(new, BATCH)):
+            created += await self._enqueue(batch, since, connection)
+        return created
+
+    def _new(self, priorities: Mapping[str, float]) -> builtins.list[NewTask]:
+        """In the order of their ids, each with its position."""
+        tasks = [
+            NewTask(id, priority, self._semaphores._guid(), position)
+            for position, (id, priority) in enumerate(priorities.items())
+        ]
+        return sorted(tasks, key=lambda task: task.id)
+
+    async def _moment(self, connection: AsyncCaller | None, *, after: datetime | None) -> datetime:
+        """The database's time, but not within a thousand that were enqueued from `after` on."""
+        now = await self._semaphores._run(self._semaphores._do.now(), connection)
+        return now if after is None else max(now, after + BATCH * timedelta.resolution)
+
+    async def _enqueue(self, new: Sequence[NewTask], since: datetime | None, connection: AsyncCaller | None) -> int:
         asking = self._semaphores
-        new = [NewTask(id, priority, asking._guid()) for id, priority in sorted(batch.items())]
-        enqueued = await asking._once(
-            asking._do.enqueue_tasks(self.key, new, asking._guid(), change_guid=asking._guid(), tell=True), connection
+        enqueueing = asking._do.enqueue_tasks(
+            self.key, new, asking._guid(), change_guid=asking._guid(), since=since, tell=True
         )
+        enqueued = await asking._once(enqueueing, connection)
         if enqueued is None:
             raise SemaphoreNotFound(self.key)
         asking._tell(connection)
@@ -250,20 +305,30 @@ class TaskSemaphore:
         TaskNotFound if it is not, unless that does not matter. With `hold`, as an event says it, only if it is still
         the same time in which it holds.
         """
-        name = TaskName(check_name("task id", task_id), hold)
-        return await self._release([name], missing_ok, connection) == 1
+        check_flag("missing_ok", missing_ok)
+        return await self._release([_name(task_id, hold)], missing_ok, connection) == 1
 
     async def release_many(
         self, task_ids: Iterable[str], *, missing_ok: bool = False, connection: AsyncCaller | None = None
     ) -> int:
-        """The same for many, all or none of each thousand; how many were there."""
-        if isinstance(task_ids, str):
-            raise BadInput("task_ids is one text: pass a list of ids, or use release()")
-        names = iter(dict.fromkeys(check_name("task id", id) for id in task_ids))
+        """The same for many, all or none of each thousand; how many were there.
+
+        With `missing_ok` all of a thousand count whose answer was lost: nobody knows any more which were there.
+        """
+        check_flag("missing_ok", missing_ok)
         released = 0
-        while batch := [TaskName(id) for id in islice(names, BATCH)]:
+        for batch in self._batches(task_ids, "release", connection):
             released += await self._release(batch, missing_ok, connection)
         return released
+
+    def _batches(
+        self, task_ids: Iterable[str], of_one: str, connection: AsyncCaller | None
+    ) -> Iterator[builtins.list[TaskName]]:
+        """Each id once; in one transaction all go in the order of their ids, or two of the same tasks deadlock."""
+        ids = read_ids(task_ids, of_one)
+        names = iter(sorted(ids) if self._semaphores._is_inside(connection) else ids)
+        while batch := [TaskName(id) for id in islice(names, BATCH)]:
+            yield batch
 
     async def _release(self, tasks: builtins.list[TaskName], missing_ok: bool, connection: AsyncCaller | None) -> int:
         asking = self._semaphores
@@ -275,6 +340,7 @@ class TaskSemaphore:
             connection,
         )
         if there is None:  # carried out by the first of two tries, of which no answer came
+            asking._tell(connection)
             return len(tasks)
         missing = sorted({task.id for task in tasks} - set(there))
         if missing and not missing_ok:
@@ -283,11 +349,66 @@ class TaskSemaphore:
         asking._tell(connection)
         return len(there)
 
+    async def step_back(
+        self,
+        task_id: str,
+        *,
+        priority: float | None = None,
+        hold: UUID | None = None,
+        connection: AsyncCaller | None = None,
+    ) -> bool:
+        """Give up the place and wait again, in one step: whatever crashes, the task is not gone. Whether it held one.
+
+        It waits with its priority, or another one, and keeps its time of enqueueing: it is the first of its like. With
+        `hold`, as an event says it, only if it is still the same time in which it holds.
+        """
+        asking = self._semaphores
+        stepped = await asking._once(
+            asking._do.step_back(
+                self.key,
+                _name(task_id, hold),
+                asking._guid(),
+                priority=None if priority is None else check_priority(priority),
+                guid=asking._guid(),
+                change_guid=asking._guid(),
+                tell=True,
+            ),
+            connection,
+        )
+        if stepped is False and hold is None:
+            await self.get(task_id, connection=connection)  # who does not hold a place must at least be there
+        asking._tell(connection)
+        return stepped is not False
+
     async def renew(self, task_id: str, *, hold: UUID | None = None, connection: AsyncCaller | None = None) -> bool:
         """Hold the place for another `hold_for`; False if the task holds none any more."""
-        name = TaskName(check_name("task id", task_id), hold)
-        renewed = await self._semaphores._run(self._semaphores._do.renew_tasks(self.key, [name]), connection)
-        return len(renewed) == 1
+        return await self._renew([_name(task_id, hold)], connection) == 1
+
+    async def renew_many(self, task_ids: Iterable[str], *, connection: AsyncCaller | None = None) -> int:
+        """The same for many, a thousand in a statement; how many hold."""
+        renewed = 0
+        for batch in self._batches(task_ids, "renew", connection):
+            renewed += await self._renew(batch, connection)
+        return renewed
+
+    async def _renew(self, tasks: Sequence[TaskName], connection: AsyncCaller | None) -> int:
+        renewed = await self._semaphores._run(self._semaphores._do.renew_tasks(self.key, tasks), connection)
+        return len(renewed)
+
+    async def balance(self) -> SemaphoreBalance | None:
+        """Give places and ask for places at once, without waiting for a worker; None if somebody else is at it.
+
+        Workers do so by themselves whenever something changed, and tell handlers of it also if it was done here. It is
+        a transaction of its own, and sees what has been committed.
+        """
+        asking = self._semaphores
+        shards = (await asking._run(asking._do.installation(), None)).shard_count
+        balanced = await asking._run(asking._do.balance(self.key, asking._guid, shards=shards), None)
+        if balanced is None:
+            await asking.settings(self.key)
+            return None
+        asking._tell(None)
+        return SemaphoreBalance(acquired=len(balanced.acquired), asked=len(balanced.asked))
 
     async def holders(self, limit: int = PAGE_MAX, *, connection: AsyncCaller | None = None) -> Tasks:
         """Who holds a place, the most important first."""
@@ -354,9 +475,17 @@ def changed_semaphore(
     return replace(
         present,
         active=places,
-        try_release=min(present.try_release, places) if try_release is None else try_release,
+        try_release=_following(present, places) if try_release is None else try_release,
         hold_for=None if holds_for_good else present.hold_for if hold_for is None else hold_for,
     )
+
+
+def _following(present: Semaphore, places: int) -> int:
+    """Lowered with the places, and where all may be asked raised with them: a pool that was closed for a night, with no
+    places at all, is then as it was."""
+    if present.try_release == present.active < places:
+        return max(present.try_release, usual_try_release(places))
+    return min(present.try_release, places)
 
 
 def usual_try_release(active: object) -> int:
@@ -364,8 +493,5 @@ def usual_try_release(active: object) -> int:
     return min(TRY_RELEASE_DEFAULT, check_integer("active", active, least=0, most=ACTIVE_MAX))
 
 
-def _batches(tasks: Iterable[tuple[str, float]]) -> Iterator[dict[str, float]]:
-    """A thousand at a time, each id once: of two priorities the later one counts."""
-    remaining = iter(tasks)
-    while batch := {check_name("task id", id): check_priority(priority) for id, priority in islice(remaining, BATCH)}:
-        yield batch
+def _name(task_id: object, hold: object) -> TaskName:
+    return TaskName(check_name("task id", task_id), check_hold(hold))

@@ -25,7 +25,11 @@ from matrixsched.handlers import Handler
 from matrixsched.limits import Limits, SyncLimits
 from matrixsched.operations import Operation
 from matrixsched.pruning import Progress, prune
+from matrixsched.queues.api import Queues
+from matrixsched.queues.inside import StoreInsideSync
+from matrixsched.queues.sync import SyncQueues
 from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.rules.arguments import check_function
 from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.names import SHARDS_DEFAULT
@@ -68,6 +72,7 @@ class SyncApp:
         self.templates = SyncTemplates(self._with_templates)
         self.quota = SyncQuota(self._with_templates)
         self.semaphores = SyncSemaphores(self._with_semaphores)
+        self.queues = SyncQueues(self._with_queues)
 
     def __enter__(self) -> Self:
         self._connected()
@@ -180,6 +185,8 @@ class SyncApp:
         connection: SyncCaller | None,
         progress: Callable[[int], object] | None,
     ) -> ScheduledMany:
+        if progress is not None:
+            check_function("progress", progress)
         many = ScheduledMany()
         for batch in batches(calls, self._app.policy.batch_max):
             if connection is None:
@@ -310,10 +317,16 @@ class SyncApp:
     def _with_semaphores(self, connection: SyncCaller | None, work: Callable[[Semaphores], Awaitable[T]]) -> T:
         app = self._app
         if connection is not None:
-            inside = SemaphoresInside(lambda: app.store, chance=lambda: app.chance, wrote=lambda: None)
-            return at_once(work(inside.inside(connection)))
+            return at_once(work(SemaphoresInside(connection, app.store, app.chance)))
         semaphores = Semaphores(self._connected_store, chance=lambda: app.chance, wrote=lambda: None)
         return self._await(lambda _: work(semaphores))
+
+    def _with_queues(self, connection: SyncCaller | None, work: Callable[[Queues], Awaitable[T]]) -> T:
+        queues = self._app.queues
+        if connection is not None:
+            queues.refuse_elsewhere()
+            return at_once(work(queues.over(StoreInsideSync(self._app.store, connection))))
+        return self._await(lambda _: work(queues.over(self._connected_store())))
 
     def _connected_store(self) -> Store:
         assert self._store is not None

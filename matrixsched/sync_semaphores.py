@@ -8,9 +8,19 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from matrixsched.clock import Chance
 from matrixsched.rules.semaphore import ACTIVE_DEFAULT, Semaphore, Task
-from matrixsched.semaphores import COUNT_MAX, PAGE_MAX, Priorities, Semaphores, SemaphoreStatistics, TaskSemaphore
+from matrixsched.semaphores import (
+    COUNT_MAX,
+    PAGE_MAX,
+    Priorities,
+    SemaphoreBalance,
+    Semaphores,
+    SemaphoreStatistics,
+    TaskSemaphore,
+)
 from matrixsched.store.callers import AsyncCaller, SyncCaller, run_in_sync
+from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 
 T = TypeVar("T")
@@ -27,9 +37,9 @@ class CarryOut(Protocol):
 class SemaphoresInside(Semaphores):
     """Semaphores in a caller's synchronous transaction: nothing of it is ever awaited."""
 
-    def inside(self, connection: SyncCaller) -> SemaphoresInside:
+    def __init__(self, connection: SyncCaller, store: Store, chance: Chance) -> None:
+        super().__init__(lambda: store, chance=lambda: chance, wrote=lambda: None)
         self._connection = connection
-        return self
 
     async def _run(self, transition: Transition[T], connection: AsyncCaller | None) -> T:
         return run_in_sync(self._connection, self._store().dialect, transition)
@@ -37,8 +47,8 @@ class SemaphoresInside(Semaphores):
     async def _once(self, transition: Transition[T], connection: AsyncCaller | None) -> T:
         return await self._run(transition, connection)
 
-    def _tell(self, connection: AsyncCaller | None) -> None:
-        """Not before the caller's transaction is committed: the database tells workers then."""
+    def _is_inside(self, connection: AsyncCaller | None) -> bool:
+        return True
 
 
 def at_once(work: Awaitable[T]) -> T:
@@ -141,9 +151,28 @@ class SyncTaskSemaphore:
         """As TaskSemaphore.release_many."""
         return self._with(connection, lambda semaphore: semaphore.release_many(task_ids, missing_ok=missing_ok))
 
+    def step_back(
+        self,
+        task_id: str,
+        *,
+        priority: float | None = None,
+        hold: UUID | None = None,
+        connection: SyncCaller | None = None,
+    ) -> bool:
+        """As TaskSemaphore.step_back."""
+        return self._with(connection, lambda semaphore: semaphore.step_back(task_id, priority=priority, hold=hold))
+
     def renew(self, task_id: str, *, hold: UUID | None = None, connection: SyncCaller | None = None) -> bool:
         """As TaskSemaphore.renew."""
         return self._with(connection, lambda semaphore: semaphore.renew(task_id, hold=hold))
+
+    def renew_many(self, task_ids: Iterable[str], *, connection: SyncCaller | None = None) -> int:
+        """As TaskSemaphore.renew_many."""
+        return self._with(connection, lambda semaphore: semaphore.renew_many(task_ids))
+
+    def balance(self) -> SemaphoreBalance | None:
+        """As TaskSemaphore.balance."""
+        return self._with(None, lambda semaphore: semaphore.balance())
 
     def holders(self, limit: int = PAGE_MAX, *, connection: SyncCaller | None = None) -> Tasks:
         """As TaskSemaphore.holders."""

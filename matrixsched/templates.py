@@ -10,13 +10,14 @@ from enum import StrEnum
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from matrixsched.clock import Chance
-from matrixsched.errors import BadInput, InvalidTime, UnknownTemplate
+from matrixsched.errors import BadInput, InvalidTime, UnknownTemplate, shown
 from matrixsched.events import Events, TemplatePaused, TemplateResumed
+from matrixsched.rules.arguments import check_function
 from matrixsched.rules.names import check_name
 from matrixsched.rules.quota import QuotaSettings, Spare, check_weight
 from matrixsched.rules.rates import Rate, check_rate
 from matrixsched.rules.templates import Distribution, SendWindow, Template, TemplateChange
-from matrixsched.rules.times import check_duration, check_time
+from matrixsched.rules.times import check_duration, check_integer, check_time
 from matrixsched.rules.windows import check_window, check_windows
 from matrixsched.rules.zones import check_zone
 from matrixsched.store.store import Store
@@ -112,6 +113,8 @@ class Templates:
         Attempts under way come to their end. What a user's transaction holds all the while stays as it is. Messages
         that are scheduled later are not concerned; pause the template first if none shall go out meanwhile.
         """
+        if progress is not None:
+            check_function("progress", progress)
         await self.get(name)
         stopped = 0
 
@@ -139,6 +142,7 @@ class Templates:
 
     async def count(self, name: str, *, count_max: int = COUNT_MAX) -> int:
         """How many messages of it are not finished; counting stops at `count_max`."""
+        check_integer("count_max", count_max, least=1, most=COUNT_MAX)
         return await self._run(self._do.count_template(check_name("template", name), count_max=count_max))
 
     async def remove(self, name: str) -> None:
@@ -287,4 +291,4 @@ def _word(kind: type[E], argument: str, given: object) -> E:
     for word in kind:
         if word == given:
             return word
-    raise BadInput(f"{argument} is {given!r:.80}, but must be one of {', '.join(kind)}")
+    raise BadInput(f"{argument} is {shown(given)}, but must be one of {', '.join(kind)}")

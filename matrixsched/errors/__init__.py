@@ -3,7 +3,9 @@
     MatrixSchedError
     ├── BadInput (ValueError)           the call was refused before anything was written
     │   ├── InvalidId
-    │   │   └── InvalidInstallation
+    │   │   ├── InvalidInstallation
+    │   │   ├── InvalidSemaphoreKey
+    │   │   └── ReservedName
     │   ├── InvalidTime
     │   ├── InvalidDuration
     │   │   └── InvalidDurationText
@@ -19,8 +21,14 @@
     │   │   ├── UpcastFailed
     │   │   └── PayloadTooNew
     │   ├── PayloadTooLarge
+    │   ├── TaskTooLarge
     │   ├── UnknownHandler
     │   ├── UnknownTemplate
+    │   ├── InvalidContract
+    │   │   └── InvalidContractFile
+    │   ├── UnknownQueue
+    │   ├── QueueContradiction          two contracts in one application
+    │   ├── InvalidTask                 of a typed queue, not as its contract says
     │   └── WrongUse                    a command line that cannot be carried out
     ├── ActionNotFound (LookupError)
     ├── ActionExists
@@ -29,12 +37,16 @@
     ├── TemplateInUse
     ├── SemaphoreNotFound (LookupError)
     ├── TaskNotFound (LookupError)
+    ├── TaskUnreadable                  of a typed queue, not as its contract says
+    ├── TaskTooNew                      of a typed queue, written by a newer contract
     ├── GuidMismatch                    compare-and-set lost against another change
     ├── ConfigurationError
     │   ├── BadDatabaseUrl
     │   ├── DatabaseNotNamed
+    │   ├── BadFailpoint                of a test with real processes
     │   ├── AppNotFound
-    │   └── ModuleBroken
+    │   ├── ModuleBroken
+    │   └── ExtraMissing
     ├── NotOpen
     ├── AlreadyOpen
     ├── StageError                      the stage of a test cannot do what it was asked
@@ -65,11 +77,13 @@ from matrixsched.errors.inputs import (
     InvalidNumber,
     InvalidPayload,
     InvalidRate,
+    InvalidSemaphoreKey,
     InvalidTime,
     InvalidWindow,
     NeverRuns,
     PayloadTooLarge,
     PayloadTooNew,
+    ReservedName,
     UnknownHandler,
     UnknownTemplate,
     UnknownZone,
@@ -78,9 +92,22 @@ from matrixsched.errors.inputs import (
     WrongUse,
     in_words,
 )
+from matrixsched.errors.queues import (
+    ExtraMissing,
+    InvalidContract,
+    InvalidContractFile,
+    InvalidTask,
+    Mistake,
+    QueueContradiction,
+    TaskTooLarge,
+    TaskTooNew,
+    TaskUnreadable,
+    UnknownQueue,
+)
 from matrixsched.errors.roots import (
     BadInput,
     MatrixSchedError,
+    shown,
 )
 from matrixsched.errors.states import (
     ActionExists,
@@ -96,6 +123,7 @@ from matrixsched.errors.surroundings import (
     AlreadyOpen,
     AppNotFound,
     BadDatabaseUrl,
+    BadFailpoint,
     ConfigurationError,
     DatabaseBusy,
     DatabaseError,
@@ -121,6 +149,7 @@ __all__ = [
     "AlreadyOpen",
     "AppNotFound",
     "BadDatabaseUrl",
+    "BadFailpoint",
     "BadInput",
     "ConfigurationError",
     "DatabaseBusy",
@@ -129,8 +158,11 @@ __all__ = [
     "DatabaseFileUnusable",
     "DatabaseNotNamed",
     "DatabaseUnavailable",
+    "ExtraMissing",
     "GuidMismatch",
     "HandlersLeaked",
+    "InvalidContract",
+    "InvalidContractFile",
     "InvalidCron",
     "InvalidDuration",
     "InvalidDurationText",
@@ -140,10 +172,13 @@ __all__ = [
     "InvalidNumber",
     "InvalidPayload",
     "InvalidRate",
+    "InvalidSemaphoreKey",
+    "InvalidTask",
     "InvalidTime",
     "InvalidWindow",
     "LimitNotFound",
     "MatrixSchedError",
+    "Mistake",
     "ModuleBroken",
     "NeverIdle",
     "NeverRuns",
@@ -151,13 +186,19 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PayloadTooNew",
+    "QueueContradiction",
+    "ReservedName",
     "SchemaMismatch",
     "SchemaMissing",
     "SemaphoreNotFound",
     "StageError",
     "TaskNotFound",
+    "TaskTooLarge",
+    "TaskTooNew",
+    "TaskUnreadable",
     "TemplateInUse",
     "UnknownHandler",
+    "UnknownQueue",
     "UnknownTemplate",
     "UnknownZone",
     "UpcastFailed",
@@ -165,6 +206,7 @@ __all__ = [
     "WorkerError",
     "WrongUse",
     "in_words",
+    "shown",
 ]
 
 for _member in list(globals().values()):

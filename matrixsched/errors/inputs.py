@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matrixsched.errors.roots import BadInput
+from matrixsched.errors.roots import BadInput, shown
 
 
 class InvalidId(BadInput):
@@ -23,8 +23,30 @@ class InvalidInstallation(InvalidId):
     remedy = "Use at most 40 of a-z, 0-9 and _, beginning with a letter."
 
     def __init__(self, name: object) -> None:
-        super().__init__("installation", f"is {name!r:.80}")
+        super().__init__("installation", f"is {shown(name)}")
         self.name = name
+
+
+class InvalidSemaphoreKey(InvalidId):
+    """A key that cannot be part of the names of the handlers that are told of its semaphore."""
+
+    remedy = "Use 1 to 244 bytes of UTF-8 without control characters: a handler is called try_release:<key>."
+
+    def __init__(self, why: str) -> None:
+        super().__init__("semaphore key", why)
+
+
+class ReservedName(InvalidId):
+    """A handler or an action of the user's own that is called like those by which semaphores tell of their tasks."""
+
+    remedy = (
+        "Choose another name: semaphores write their events themselves, and whoever wants to be told registers with "
+        "@app.on_acquired(key) or @app.on_try_release(key)."
+    )
+
+    def __init__(self, what: str, prefix: str) -> None:
+        super().__init__(what, f"begins with {prefix}, as only events of semaphores do")
+        self.prefix = prefix
 
 
 class InvalidTime(BadInput):
@@ -63,7 +85,7 @@ class InvalidRate(BadInput):
     remedy = "Write a whole number above zero and a time, for example 10000/min, 5/s or 7/100ms."
 
     def __init__(self, given: object, why: str) -> None:
-        super().__init__(f"the rate {given!r:.80} cannot be used: {why}")
+        super().__init__(f"the rate {shown(given)} cannot be used: {why}")
         self.given, self.why = given, why
 
 
@@ -73,7 +95,7 @@ class InvalidWindow(BadInput):
     remedy = "Write when it begins and when it ends, for example 08:00-12:00, or 22:00-06:00 over midnight."
 
     def __init__(self, given: object, why: str) -> None:
-        super().__init__(f"the window {given!r:.80} cannot be used: {why}")
+        super().__init__(f"the window {shown(given)} cannot be used: {why}")
         self.given, self.why = given, why
 
 
@@ -85,7 +107,7 @@ class InvalidLimit(BadInput):
     )
 
     def __init__(self, name: object, why: str) -> None:
-        super().__init__(f"the limit {name!r:.80} cannot be used: {why}")
+        super().__init__(f"the limit {shown(name)} cannot be used: {why}")
         self.name, self.why = name, why
 
 
@@ -129,7 +151,7 @@ class InvalidNumber(BadInput):
     remedy = "Choose such a number."
 
     def __init__(self, argument: str, value: object, why: str) -> None:
-        super().__init__(f"{argument} is {value!r}, but {why}")
+        super().__init__(f"{argument} is {shown(value)}, but {why}")
         self.argument, self.value, self.why = argument, value, why
 
 

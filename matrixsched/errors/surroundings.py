@@ -38,6 +38,18 @@ class DatabaseNotNamed(ConfigurationError):
         super().__init__(["no database is named"])
 
 
+class BadFailpoint(ConfigurationError):
+    """MATRIXSCHED_FAILPOINT, a variable for tests with real processes, cannot be understood."""
+
+    remedy = (
+        "Write <step>:<before|after>:<kill|stop|exit|delay>, and :<nth> where it is not to be the first time; "
+        "outside of tests remove the variable."
+    )
+
+    def __init__(self, why: str) -> None:
+        super().__init__([f"MATRIXSCHED_FAILPOINT: {why}"])
+
+
 class AppNotFound(ConfigurationError):
     """MODULE:APP on the command line names nothing that a worker could run."""
 
@@ -80,8 +92,8 @@ class NeverIdle(StageError):
 
     remedy = "Travel less far at once, or raise attempts_max if so many are meant."
 
-    def __init__(self, attempts: int, busiest: str, times: int) -> None:
-        super().__init__(f"{attempts:,} attempts were made in one go, {times:,} of them at action {busiest!r}")
+    def __init__(self, attempts: int, busiest: str, times: int, *, kind: str = "action") -> None:
+        super().__init__(f"{attempts:,} attempts were made in one go, {times:,} of them at {kind} {busiest!r}")
         self.attempts, self.busiest, self.times = attempts, busiest, times
 
 

@@ -17,6 +17,8 @@ from matrixsched.events import (
     AttemptEnded,
     AttemptStarted,
     BacklogSampled,
+    BatchEnded,
+    BatchTaken,
     CallsWritten,
     ClaimsGivenBack,
     ClaimsLost,
@@ -25,12 +27,17 @@ from matrixsched.events import (
     HandlerLeaked,
     LoopSampled,
     OutcomesRecorded,
+    ProcessorsAssigned,
+    ProcessorsRunning,
+    QueueHandlerFailed,
+    QueuesSampled,
     SemaphoreBalanced,
     SemaphoresSampled,
     ShardSynced,
     SlotsVoided,
     SlowDownTold,
     StepFailed,
+    TaskSetAside,
     TemplatePaused,
     TemplateResumed,
     Tidied,
@@ -120,17 +127,30 @@ class Logs:
         events.subscribe(TemplatePaused, self._on_template_paused)
         events.subscribe(TemplateResumed, self._on_template_resumed)
         events.subscribe(SemaphoreBalanced, self._on_semaphore_balanced)
+        events.subscribe(ProcessorsRunning, self._on_processors_running)
+        events.subscribe(BatchEnded, self._on_batch_ended)
+        events.subscribe(QueueHandlerFailed, self._on_queue_handler_failed)
+        events.subscribe(TaskSetAside, self._on_task_set_aside)
+        events.subscribe(ProcessorsAssigned, self._on_processors_assigned)
         if logger.isEnabledFor(logging.DEBUG):
             events.subscribe(AttemptStarted, self._on_attempt_started)
             events.subscribe(CallsWritten, self._on_calls_written)
             events.subscribe(BacklogSampled, self._on_backlog_sampled)
             events.subscribe(GatesSampled, self._on_gates_sampled)
             events.subscribe(SemaphoresSampled, self._on_semaphores_sampled)
+            events.subscribe(BatchTaken, self._on_batch_taken)
+            events.subscribe(QueuesSampled, self._on_queues_sampled)
         self._slowed_until: dict[str, datetime] = {}
 
     def _on_worker_started(self, event: WorkerStarted) -> None:
-        handlers = ",".join(event.handlers)
-        log(logging.INFO, "worker started", worker=event.worker, concurrency=event.concurrency, handlers=handlers)
+        log(
+            logging.INFO,
+            "worker started",
+            worker=event.worker,
+            concurrency=event.concurrency,
+            handlers=",".join(event.handlers),
+            queues=",".join(event.queues) or None,
+        )
 
     def _on_worker_stopped(self, event: WorkerStopped) -> None:
         log(
@@ -256,6 +276,65 @@ class Logs:
             held=sum(one.held for one in samples),
             asked=sum(one.asked for one in samples),
             waiting=sum(one.waiting for one in samples),
+        )
+
+    # Queues.
+
+    def _on_processors_running(self, event: ProcessorsRunning) -> None:
+        log(logging.INFO, "job processors running", count=event.count)
+
+    def _on_batch_taken(self, event: BatchTaken) -> None:
+        log(logging.DEBUG, "batch taken", queue=event.name, tasks=event.tasks)
+
+    def _on_batch_ended(self, event: BatchEnded) -> None:
+        level, message = logging.DEBUG, "batch ended"
+        if event.is_overlong:
+            level, message = (
+                logging.WARNING,
+                "batch took long: a worker that is to stop waits for it, so take fewer tasks",
+            )
+        if event.stale:
+            level, message = logging.WARNING, "tasks lost before they were settled: others have them, or will"
+        if not logger.isEnabledFor(level):
+            return
+        facts = asdict(event) | {"duration_s": round(event.duration_s, 6), "cycle_s": round(event.cycle_s, 6)}
+        log(level, message, **{"queue": facts.pop("name")} | {key: facts[key] for key in facts if key != "queue"})
+
+    def _on_queue_handler_failed(self, event: QueueHandlerFailed) -> None:
+        log(
+            logging.WARNING,
+            "handler of a queue failed: what it left unsettled comes back",
+            queue=event.name,
+            tasks=event.tasks,
+            error=event.error,
+        )
+
+    def _on_task_set_aside(self, event: TaskSetAside) -> None:
+        # Reasons that handlers give stay in the database.
+        reason = event.reason if event.unreadable else None
+        log(logging.WARNING, "task set aside", queue=event.name, task=event.task_id, reason=reason)
+
+    def _on_processors_assigned(self, event: ProcessorsAssigned) -> None:
+        log(
+            logging.INFO if event.moved else logging.DEBUG,
+            "processors assigned",
+            moved=event.moved,
+            workers=len(event.assigned),
+            processors=",".join(f"{queue}:{count}" for queue, count in event.processors.items()),
+            ready=sum(load.ready for load in event.loads),
+            took_s=round(event.took_s, 6),
+        )
+
+    def _on_queues_sampled(self, event: QueuesSampled) -> None:
+        samples = event.samples
+        log(
+            logging.DEBUG,
+            "queues sampled",
+            queues=len(samples),
+            ready=sum(one.ready for one in samples),
+            taken=sum(one.taken for one in samples),
+            delayed=sum(one.delayed for one in samples),
+            dead=sum(one.dead for one in samples),
         )
 
     # Gates.

@@ -44,6 +44,7 @@ from matrixsched.events import (
     WorkerStopped,
 )
 from matrixsched.observe.gate_metrics import EVERYBODY, GateMetrics
+from matrixsched.observe.queue_metrics import QueueMetrics
 from matrixsched.observe.semaphore_metrics import SemaphoreMetrics
 from matrixsched.rules.action import Outcome
 from matrixsched.store.store import Store
@@ -82,6 +83,9 @@ class Working(Protocol):
 
     @property
     def intake(self) -> Hold: ...
+
+    @property
+    def leaked(self) -> int: ...
 
 
 class Metrics:
@@ -154,6 +158,7 @@ class Metrics:
         self._statements = counter("schedule_statements", "Statements that carried those calls.", "way")
         self._gates = GateMetrics(counter, gauge)
         self._semaphores = SemaphoreMetrics(counter, gauge, histogram)
+        self._queues = QueueMetrics(counter, gauge, self.registry)
         self._define_pools()
 
     def _define_pools(self) -> None:
@@ -191,6 +196,7 @@ class Metrics:
         events.subscribe(LoopSampled, self._on_loop_sampled)
         self._gates.subscribe(events)
         self._semaphores.subscribe(events)
+        self._queues.subscribe(events)
 
     def collect(self) -> None:
         """Bring Prometheus's numbers up to date; call it before they are read."""
@@ -211,7 +217,7 @@ class Metrics:
     def _tell_load(self, worker: Working) -> None:
         self._held.set(worker.runner.held)
         self._running.set(worker.runner.running)
-        self._leaked.set(worker.runner.leaked)
+        self._leaked.set(worker.leaked)
         self._shards_held.set(worker.intake.shards_held)
 
     def _tell_pool(self, name: str, store: Store) -> None:

@@ -14,6 +14,7 @@ from matrixsched.rules.action import UNGATED, Action, Outcome, PastAttempt, Stat
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.lanes import is_gated
+from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
 from matrixsched.store.values import WaitingRow
 
@@ -95,7 +96,7 @@ def _spec(action: Action, *, with_payload: bool) -> Facts:
         "zone": spec.zone,
         "limit": spec.limit,
         "repeat": None if terms.repeat is None else _repeat(terms.repeat),
-        "retry": "as the handler says" if terms.retry is None else f"up to {terms.retry.max_attempts} attempts",
+        "retry": "as the handler says" if terms.retry is None else _retry(terms.retry),
         "timeout_s": terms.timeout,
         "start_within_s": terms.start_within,
         "expires_at": spec.expires_at,
@@ -103,6 +104,10 @@ def _spec(action: Action, *, with_payload: bool) -> Facts:
         "unreadable": terms.unreadable,
     }
     return facts | ({"payload": payload_text(action)} if with_payload else {})
+
+
+def _retry(retry: Retry) -> str:
+    return "without end" if retry.max_attempts is None else f"up to {retry.max_attempts} attempts"
 
 
 def _repeat(repeat: Repeat) -> str:

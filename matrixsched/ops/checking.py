@@ -103,10 +103,13 @@ def _variables() -> Iterator[Finding]:
 def _handlers(app: App) -> Iterator[Finding]:
     for fault in app.handlers.faults():
         yield Finding("handlers", False, fault)
-    if not len(app.handlers):
+    queues = [handler.queue.name for handler in app.queues.handlers]
+    if not len(app.handlers) and not queues:
         yield Finding("handlers", False, 'the App has no handlers: register some with @app.action("name")')
-    elif not app.handlers.faults():
+    elif len(app.handlers) and not app.handlers.faults():
         yield Finding("handlers", True, ", ".join(app.handlers.names))
+    if queues:
+        yield Finding("queues", True, ", ".join(queues))
 
 
 async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]:

@@ -15,6 +15,7 @@ from matrixsched.errors import (
     ActionNotFound,
     BadInput,
     ConfigurationError,
+    InvalidContractFile,
     LimitNotFound,
     MatrixSchedError,
     ModuleBroken,
@@ -25,20 +26,23 @@ from matrixsched.errors import (
 )
 from matrixsched.ops.commands import (
     acting,
+    contracting,
     explaining,
     installing,
     limiting,
     planning,
     pruning,
+    queueing,
     scheduling,
     semaphoring,
     sharding,
     templating,
     working,
 )
+from matrixsched.ops.contracts import counted
 from matrixsched.ops.exits import FAILED, WRONG_USE
 from matrixsched.ops.remedies import spoken
-from matrixsched.ops.render import OUTPUT_LOST, forget_output, prepare_streams, say
+from matrixsched.ops.render import OUTPUT_LOST, forget_output, prepare_streams, say, visible
 
 # What Typer raises for a wrong command line. By its subclass, because newer versions bring a Click of their own.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -72,6 +76,8 @@ for part in (
     templating,
     limiting,
     semaphoring,
+    contracting,
+    queueing,
     sharding,
     pruning,
 ):
@@ -88,6 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # The user's own code, unlike ours: its trace is what they need.
         traceback.print_exception(error.__cause__)
         _fail(spoken(error), WRONG_USE)
+    except InvalidContractFile as error:
+        for mistake in error.mistakes:
+            say(visible(str(mistake)))
+        _fail(f"{counted(error.mistakes)} in {error.mistakes[0].file}, so nothing was done. {error.remedy}", WRONG_USE)
     except _TO_BE_CHANGED as error:
         _fail(spoken(error, typed), WRONG_USE)
     except MatrixSchedError as error:

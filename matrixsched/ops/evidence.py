@@ -28,6 +28,13 @@ class Note(NamedTuple):
     attempt: int
 
 
+class Noted(NamedTuple):
+    """What a note is about, if it is no action."""
+
+    id: str
+    attempt: int
+
+
 class Evidence:
     """One end of the file: handlers take notes, whoever watches them reads on from where they were."""
 
@@ -36,7 +43,7 @@ class Evidence:
         self._file: int | None = None
         self._read_up_to = 0
 
-    def note(self, kind: Kind, context: Context) -> None:
+    def note(self, kind: Kind, context: Context | Noted) -> None:
         if self._file is None:
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         # One write to the end of the file: lines of several processes do not mix, and a kill leaves none half.
@@ -67,9 +74,12 @@ class Account:
         self.first_attempt: dict[str, int] = {}
         """Which attempt a handler was first called for: those before it were claimed in vain."""
         self.done: dict[str, int] = defaultdict(int)
+        self.done_at: dict[str, float] = {}
+        """When each was done last."""
         self.failed: dict[str, int] = defaultdict(int)
         self.begun_at: dict[str, list[tuple[float, int]]] = defaultdict(list)
         """For each id when, and in which process, a handler was called."""
+        self._attempts: dict[str, list[int]] = defaultdict(list)
         self.done_by: dict[int, int] = defaultdict(int)
         self._under_way: dict[int, set[str]] = defaultdict(set)
 
@@ -80,9 +90,11 @@ class Account:
                     self.first_begun.setdefault(note.id, note.at)
                     self.first_attempt.setdefault(note.id, note.attempt)
                     self.begun_at[note.id].append((note.at, note.pid))
+                    self._attempts[note.id].append(note.attempt)
                     self._under_way[note.pid].add(note.id)
                 case Kind.DONE:
                     self.done[note.id] += 1
+                    self.done_at[note.id] = note.at
                     self.done_by[note.pid] += 1
                     self._under_way[note.pid].discard(note.id)
                 case Kind.FAILED:
@@ -92,6 +104,10 @@ class Account:
     def under_way(self, pid: int) -> frozenset[str]:
         """What a process has begun and not ended; of a dead one, what it will never end."""
         return frozenset(self._under_way[pid])
+
+    def attempts_of(self, id: str) -> tuple[int, ...]:
+        """Which attempts its handler was called for, in that order."""
+        return tuple(self._attempts[id])
 
     def begun_elsewhere(self, action_id: str, pid: int, after: float) -> float | None:
         """When another process first began it after that moment."""

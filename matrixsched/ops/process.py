@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -40,16 +40,19 @@ PUBLISH_EVERY_S = 1.0
 READY_WITHIN_S = 10.0
 """A worker that has not looked for work for so long is not ready."""
 
+WorkerCommand = Literal["worker", "queue-worker"]
+
 _AWAY = (DatabaseUnavailable, DatabaseBusy, OutcomeUnknown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """`matrixsched worker`, as it was asked for."""
+    """`matrixsched worker` or `queue-worker`, as it was asked for."""
 
     target: str
     settings: Settings
     policy: WorkerPolicy
+    command: WorkerCommand = "worker"
 
     def log(self) -> None:
         """Send log lines to stderr as the settings say."""
@@ -63,7 +66,7 @@ class WorkerOptions:
         values = {name: getattr(self.settings, name) for name in OF_THE_WORKER}
         values |= {"processes": 1, "metrics_port": "off"}
         given = [(flag_of(name), shown(name, value)) for name, value in values.items() if value is not None]
-        return ["worker", self.target, *(part for pair in given for part in pair)]
+        return [self.command, self.target, *(part for pair in given for part in pair)]
 
 
 def why_not_ready(looked_at: float | None, now: float) -> str | None:
@@ -83,14 +86,16 @@ def run_worker(options: WorkerOptions) -> int:
         raise BadDatabaseUrl("the App's database is in memory, where nobody else can schedule anything")
 
     async def run() -> int:
-        return await WorkerProcess(app, options.policy, metrics_port=options.settings.metrics_port).run()
+        only_queues = options.command == "queue-worker"
+        port = options.settings.metrics_port
+        return await WorkerProcess(app, options.policy, metrics_port=port, only_queues=only_queues).run()
 
     has_uvloop = importlib.util.find_spec("uvloop") is not None
     return anyio.run(run, backend_options={"use_uvloop": has_uvloop})
 
 
 class WorkerProcess:
-    def __init__(self, app: App, policy: WorkerPolicy, *, metrics_port: int | None) -> None:
+    def __init__(self, app: App, policy: WorkerPolicy, *, metrics_port: int | None, only_queues: bool = False) -> None:
         self._app = app
         self._policy = policy
         self._metrics_port = metrics_port
@@ -98,7 +103,7 @@ class WorkerProcess:
         self._opening = anyio.CancelScope()
         self._is_stopping = False
         Logs(app.events)
-        self._worker = Worker(app, policy)
+        self._worker = Worker(app, policy, only_queues=only_queues)
         folder = shared_folder()
         self._looks = None if folder is None else Looks(folder)
         is_measured = metrics_port is not None or metrics_are_shared()
@@ -114,7 +119,7 @@ class WorkerProcess:
                 failure = error
         if failure is not None:
             raise failure  # only here: inside it would come out wrapped in a group
-        if self._worker.runner.leaked:
+        if self._worker.leaked:
             # Their threads cannot be ended, and Python would wait for them.
             self._leave()
         return code
@@ -179,7 +184,7 @@ class WorkerProcess:
     def _readiness(self) -> Readiness:
         if self._is_stopping:
             return Readiness(False, "stopping")
-        fault = why_not_ready(self._worker.intake.looked_at, self._app.clock.monotonic())
+        fault = why_not_ready(self._worker.looked_at, self._app.clock.monotonic())
         return Readiness(fault is None, fault or "ready")
 
     async def _publish(self) -> None:
@@ -191,7 +196,7 @@ class WorkerProcess:
     def _publish_now(self) -> None:
         if self._metrics is not None:
             self._metrics.collect()
-        looked_at = self._worker.intake.looked_at
+        looked_at = self._worker.looked_at
         if self._looks is not None and looked_at is not None:
             self._looks.tell(os.getpid(), looked_at)
 
@@ -209,7 +214,7 @@ class WorkerProcess:
             StopsOnSignals(
                 self._heard,
                 stop=stop,
-                is_stuck=lambda: self._worker.runner.running > 0,
+                is_stuck=lambda: self._worker.busy > 0,
                 leave=self._leave,
                 grace_s=self._policy.stop_grace.total_seconds(),
                 farewell_s=self._policy.farewell.total_seconds(),
@@ -229,12 +234,11 @@ class WorkerProcess:
         self._worker.stop(at_once=at_once)
 
     def _leave(self) -> NoReturn:
-        runner = self._worker.runner
         log(
             logging.ERROR,
             "leaving without handlers that do not end: what they did not finish is run again",
-            running=runner.running,
-            leaked=runner.leaked,
+            running=self._worker.busy,
+            leaked=self._worker.leaked,
         )
         logging.shutdown()
         sys.stdout.flush()

@@ -29,22 +29,38 @@ def read_duration(option: str, text: str, *, zero: bool = True) -> timedelta:
     return check_duration(option, parse_duration(text, option), zero=zero)
 
 
-def read_payload(text: str | None) -> object:
+def read_payload(text: str | None, option: str = "--payload") -> object:
     """JSON as it was typed, from stdin (-) or from a file (@name); never repeated, for it may hold a secret."""
     if text is None:
         return None
+    typed = _payload_text(text, option)
     try:
-        return json.loads(_payload_text(text))
+        return json.loads(typed, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise WrongUse(
-            f"--payload is not JSON (line {error.lineno}, column {error.colno}: {error.msg}): quote it for the shell, "
-            "as in --payload '{\"user_id\": 1}', or name a file, as in --payload @payload.json"
+            f"{option} is not JSON (line {error.lineno}, column {error.colno}: {error.msg}): quote it for the shell, "
+            f"as in {option} '{{\"user_id\": 1}}', or name a file, as in {option} @payload.json"
         ) from None
+    except _KeyTwice:
+        raise WrongUse(f"{option} has an object with the same key twice: leave out one of them") from None
+    except ValueError:
+        raise WrongUse(f"{option} has a number of too many digits to be read: write it as a text") from None
     except RecursionError:
-        raise WrongUse("--payload is nested too deeply: make it flatter") from None
+        raise WrongUse(f"{option} is nested too deeply: make it flatter") from None
 
 
-def _payload_text(text: str) -> str:
+class _KeyTwice(Exception):
+    """Which of the two was meant nobody knows."""
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _KeyTwice
+    return found
+
+
+def _payload_text(text: str, option: str) -> str:
     if text == "-":
         return sys.stdin.read()
     if not text.startswith("@"):
@@ -52,6 +68,6 @@ def _payload_text(text: str) -> str:
     try:
         return Path(text[1:]).read_text("utf-8")
     except OSError as error:
-        raise WrongUse(f"--payload: {text[1:]} cannot be read ({error.strerror}): correct the path") from None
+        raise WrongUse(f"{option}: {text[1:]} cannot be read ({error.strerror}): correct the path") from None
     except UnicodeDecodeError:
-        raise WrongUse(f"--payload: {text[1:]} is not UTF-8: save it as such") from None
+        raise WrongUse(f"{option}: {text[1:]} is not UTF-8: save it as such") from None

@@ -23,6 +23,7 @@ from matrixsched.errors import (
     MatrixSchedError,
     NeverRuns,
     OutcomeUnknown,
+    ReservedName,
     SchemaMissing,
     SemaphoreNotFound,
     TaskNotFound,
@@ -36,6 +37,7 @@ INSTALLATION = DatabaseSettings.model_fields["installation"].default
 
 REMEDIES: dict[type[MatrixSchedError], str] = {
     BadInput: "Correct the option and try again; nothing was written.",
+    ReservedName: "Choose another name: semaphores write their events themselves.",
     InvalidTime: "Write times as in 2026-03-29T09:00:00Z, between the years 1970 and 2200.",
     InvalidDuration: "Choose another duration, as in 5m.",
     InvalidCron: 'Use five fields, minute hour day month weekday, for example "30 6 * * MON-FRI"; '

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from matrixsched.app import App
 from matrixsched.errors import SemaphoreNotFound, TaskNotFound
 from matrixsched.ops.render import Count, Facts
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.semaphore import Semaphore, Task
+from matrixsched.semaphores import TaskSemaphore
 from matrixsched.store.semaphores import TaskCounts
 
 COUNT_MAX = 10_000
@@ -31,7 +32,7 @@ class Standing:
             "held": counts.held,
             "asked": counts.asked,
             "waiting": Count(counts.waiting, COUNT_MAX),
-            "oldest_wait_s": None if counts.oldest_at is None else counts.now - counts.oldest_at,
+            "oldest_wait_s": None if counts.oldest_at is None else _waited(counts.oldest_at, counts.now),
         }
 
 
@@ -85,7 +86,12 @@ def _holder(task: Task, now: datetime) -> Facts:
 
 
 def _waiter(task: Task, now: datetime) -> Facts:
-    return {"task": task.id, "priority": task.priority, "waited_s": now - task.enqueued_at}
+    return {"task": task.id, "priority": task.priority, "waited_s": _waited(task.enqueued_at, now)}
+
+
+def _waited(since: datetime, now: datetime) -> timedelta:
+    """Those enqueued at once stand a microsecond apart: the last of them begin to wait in a moment."""
+    return max(timedelta(0), now - since)
 
 
 async def listed(app: App, *, after: str, limit: int) -> list[Semaphore]:
@@ -102,7 +108,7 @@ async def counted(app: App, *, after: str, limit: int) -> list[Standing]:
 async def crowd(app: App, key: str, *, holders: int, waiting: int) -> Crowd:
     async with app:
         standing = await _standing(app, await app.semaphores.settings(key))
-        semaphore = await app.semaphores.get(key)
+        semaphore = TaskSemaphore(app.semaphores, key)
         return Crowd(standing, await semaphore.holders(holders), await semaphore.waiting(waiting))
 
 
@@ -153,8 +159,7 @@ async def tasks(app: App, key: str, ids: Sequence[str]) -> list[Task]:
 
 async def released(app: App, key: str, ids: Sequence[str]) -> int:
     async with app:
-        semaphore = await app.semaphores.get(key)
-        return await semaphore.release_many(ids)
+        return await TaskSemaphore(app.semaphores, key).release_many(ids)
 
 
 async def _standing(app: App, semaphore: Semaphore) -> Standing:

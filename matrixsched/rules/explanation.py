@@ -21,6 +21,7 @@ from matrixsched.rules.limits import Closed, Limit
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.retry import is_suspect
+from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.rules.templates import Template
 from matrixsched.rules.windows import is_inside, next_change, window_text, windows_of
 
@@ -330,6 +331,8 @@ def _slowed(limit: Limit, how: str, until: datetime) -> Reason:
 
 def _limits(standing: Standing) -> Iterator[Limit]:
     """Those that it is under; a key without a limit of its own goes by key:*."""
+    if semaphore_of(standing.action.spec.handler) is not None:
+        return  # an event passes no gate
     lane, there = lane_to_pass(standing.action.spec), standing.limits
     any_key = there.get(ANY_KEY)
     for name in lane.limits:

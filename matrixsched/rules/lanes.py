@@ -17,7 +17,7 @@ LIMIT = "limit"
 QUOTA = "quota"
 
 GLOBAL = "global"
-"""The name of the limit that everything is under; a planner's MaxSendSpeed."""
+"""The name of the limit that everything is under but events; a planner's MaxSendSpeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from matrixsched.errors import BadInput, InvalidId, InvalidLimit
 from matrixsched.rules.lanes import ANY_KEY, GLOBAL, handler_limit, key_limit, template_limit
 from matrixsched.rules.names import check_name
 from matrixsched.rules.rates import Rate
+from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.rules.throughput import slots_at_hand
 from matrixsched.rules.times import check_duration, check_integer, check_time
 
@@ -84,7 +85,7 @@ class Limit:
         next_ns = slot_ns + rate.period_ns
         if self.slow_until is None or now >= self.slow_until:
             return next_ns
-        return min(next_ns, max(slot_ns, in_nanoseconds(self.slow_until)) + _period_ns(self.rate))
+        return min(next_ns, max(slot_ns, in_nanoseconds(self.slow_until)) + period_ns_of(self.rate))
 
     # Changes. Whoever makes them holds the row.
 
@@ -135,7 +136,7 @@ class Limit:
         """As if it had never been told to slow down; the next slot comes within a period."""
         return replace(
             self,
-            next_slot_ns=min(self.next_slot_ns, in_nanoseconds(now) + _period_ns(self.rate)),
+            next_slot_ns=min(self.next_slot_ns, in_nanoseconds(now) + period_ns_of(self.rate)),
             slow_until=None,
             slow_rate=None,
             slow_reason=None,
@@ -155,7 +156,8 @@ def in_nanoseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND * 1000
 
 
-def _period_ns(rate: Rate | None) -> int:
+def period_ns_of(rate: Rate | None) -> int:
+    """How far apart slots are; without a rate not at all."""
     return 0 if rate is None else rate.period_ns
 
 
@@ -178,6 +180,18 @@ def check_limit_name(name: object) -> str:
     except InvalidId as error:
         raise InvalidLimit(name, f"{error.what} {error.why}") from None
     return name
+
+
+def check_settable(name: object) -> str:
+    """The name itself if it is that of a limit that anything can be under."""
+    kind, _, of = check_limit_name(name).partition(":")
+    if kind == "handler" and semaphore_of(of) is not None:
+        raise InvalidLimit(
+            name,
+            "events of semaphores pass no gate, so it would hold up nothing: "
+            "to have fewer tasks active, give the semaphore fewer places",
+        )
+    return str(name)
 
 
 def _guess(kind: str, of: str) -> str:
@@ -206,7 +220,7 @@ def template_of(name: str) -> str | None:
 
 def check_slowable(name: object) -> str:
     """The name itself if it is that of a limit that can be told to slow down."""
-    if check_limit_name(name) == ANY_KEY:
+    if check_settable(name) == ANY_KEY:
         raise InvalidLimit(name, "it is the rate of every key that has none of its own: slow one of them down")
     return str(name)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from zlib import crc32
 
-from matrixsched.errors import InvalidId, InvalidInstallation, InvalidNumber
+from matrixsched.errors import InvalidId, InvalidInstallation
+from matrixsched.rules.times import check_integer
 
 NAME_BYTES_MAX = 256
 SHARDS_DEFAULT = 64
@@ -20,7 +21,7 @@ def shard_of(action_id: str, shard_count: int) -> int:
     return crc32(action_id.encode()) % shard_count
 
 
-def check_name(what: str, name: object) -> str:
+def check_name(what: str, name: object, *, bytes_max: int = NAME_BYTES_MAX) -> str:
     """The name itself if it is one that every database stores and compares alike."""
     if not isinstance(name, str):
         raise InvalidId(what, f"must be a string, not {type(name).__name__}")
@@ -30,21 +31,19 @@ def check_name(what: str, name: object) -> str:
         size = len(name.encode())
     except UnicodeEncodeError:
         raise InvalidId(what, "holds a lone surrogate, which is not text") from None
-    if size > NAME_BYTES_MAX:
-        raise InvalidId(what, f"has {size} bytes, {NAME_BYTES_MAX} are allowed")
+    if size > bytes_max:
+        raise InvalidId(what, f"has {size} bytes, {bytes_max} are allowed")
     if found := _CONTROL.search(name):
         raise InvalidId(what, f"holds the control character U+{ord(found[0]):04X} at position {found.start()}")
     return name
 
 
-def check_installation(name: str) -> str:
+def check_installation(name: object) -> str:
     """The name itself if it can be part of a schema or table name."""
-    if not _INSTALLATION.fullmatch(name):
+    if not isinstance(name, str) or not _INSTALLATION.fullmatch(name):
         raise InvalidInstallation(name)
     return name
 
 
-def check_shard_count(count: int) -> int:
-    if not 1 <= count <= SHARDS_MAX:
-        raise InvalidNumber("shards", count, f"must be between 1 and {SHARDS_MAX}")
-    return count
+def check_shard_count(count: object) -> int:
+    return check_integer("shards", count, least=1, most=SHARDS_MAX)

@@ -10,9 +10,11 @@ from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Outcome, State
 from matrixsched.rules.lanes import handler_limit, key_limit
 from matrixsched.rules.limits import check_slowable
+from matrixsched.rules.queues import NewItem
 from matrixsched.rules.rates import Rate, check_rate
 from matrixsched.rules.retry import Retry, first_delay, retry_delay
 from matrixsched.rules.schedule import is_misfire, next_tick
+from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.rules.texts import storable
 from matrixsched.rules.times import check_duration, check_time
 
@@ -26,6 +28,13 @@ SLOW_DOWN_MIN = timedelta(seconds=1)
 @dataclass(frozen=True, slots=True)
 class Done:
     """The handler did its work. Returning None means the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered(Done):
+    """What there is to do is done elsewhere: this becomes a task of a queue when the attempt is recorded."""
+
+    item: NewItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,8 @@ class SlowDown:
 
     until: datetime | timedelta
     limit: str | None = None
-    """None: the key of the action, if it has one, or else its handler: key:<key>, handler:<name>."""
+    """None: the key of the action, if it has one, or else its handler: key:<key>, handler:<name>. An event of a
+    semaphore is under neither: then it waits alone."""
     rate: Rate | str | None = None
     reason: str = ""
 
@@ -68,9 +78,12 @@ class SlowDown:
             return max(self.until, least)
         return self.until if self.until - now >= least else least
 
-    def limit_of(self, attempt: Attempt) -> str:
+    def limit_of(self, attempt: Attempt) -> str | None:
+        """The limit that is told; None if there is nobody else to be told."""
         if self.limit is not None:
             return self.limit
+        if semaphore_of(attempt.handler) is not None:
+            return None
         return handler_limit(attempt.handler) if attempt.limit is None else key_limit(attempt.limit)
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from math import ceil
 
 from matrixsched.rules.gates import AHEAD_MAX_NS, instant
-from matrixsched.rules.limits import Limit, in_nanoseconds, slower
+from matrixsched.rules.limits import Limit, in_nanoseconds, period_ns_of, slower
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.throughput import first_slot
 
@@ -81,7 +81,7 @@ class Pace(Room):
             count = max(0, -(-(ends_ns - first_ns) // rate.period_ns))
             yield _Row(first_ns, rate.period_ns, count)
             # The next rate is that after a slow-down, at whose end the next slot is a period away at the most.
-            next_ns = min(first_ns + count * rate.period_ns, ends_ns + _period_ns(self._limit.rate))
+            next_ns = min(first_ns + count * rate.period_ns, ends_ns + period_ns_of(self._limit.rate))
 
     def _rates(self, since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime, Rate | None, int]]:
         """Which rate holds from when to when, and how many slots are kept; not while the limit is closed."""
@@ -100,10 +100,6 @@ class Pace(Room):
                 return row.first_ns + number * row.period_ns
             number -= row.count or 0
         return self._rows[-1].first_ns + number * self._rows[-1].period_ns
-
-
-def _period_ns(rate: Rate | None) -> int:
-    return 0 if rate is None else rate.period_ns
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from matrixsched.rules.lanes import GLOBAL, handler_limit, key_limit, template_limit
+from matrixsched.rules.lanes import GLOBAL, Lane, key_limit, template_limit
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.lots import Lot, Together, key_limited
 from matrixsched.rules.pacing import Pace, Room, Turn, share_out
@@ -223,9 +223,7 @@ class Play:
         return self.senders[name]
 
     def _paces_of(self, lot: Lot) -> list[Pace]:
-        names = [GLOBAL, handler_limit(lot.handler)]
-        if lot.template is not None:
-            names.append(template_limit(lot.template))
+        names = Lane(handler=lot.handler, template=lot.template).limits
         found = [self._pace(name, self._limits.get(name)) for name in names]
         if lot.key is not None:
             found.append(self._pace_of_key(lot.key))
@@ -359,7 +357,7 @@ class Play:
         inside = outside = 0
         for taker in takers:
             for lane in taker.lanes.values():
-                if lane.daytime is not None and lane.daytime.inside:
+                if lane.is_inside:
                     inside += lane.waiting
                 else:
                     outside += lane.waiting

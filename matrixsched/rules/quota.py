@@ -31,7 +31,7 @@ from functools import lru_cache
 from itertools import groupby
 from math import lcm
 
-from matrixsched.errors import BadInput, InvalidDuration
+from matrixsched.errors import BadInput, InvalidDuration, shown
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.templates import Distribution, SendWindow, Template
@@ -115,7 +115,7 @@ def _check_spare(spare: object) -> Spare:
     try:
         return Spare(spare)  # type: ignore[arg-type]
     except ValueError:
-        raise BadInput(f"spare is {spare!r:.80}, but must be {' or '.join(Spare)}") from None
+        raise BadInput(f"spare is {shown(spare)}, but must be {' or '.join(Spare)}") from None
 
 
 def check_weight(weight: object) -> float:

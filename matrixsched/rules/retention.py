@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
-from matrixsched.errors import BadInput
+from matrixsched.errors import BadInput, shown
 from matrixsched.rules.action import State
 from matrixsched.rules.times import check_duration
 
@@ -42,7 +42,7 @@ def _finished(state: object) -> State:
     try:
         found = State(state)  # type: ignore[arg-type]
     except ValueError:
-        raise BadInput(f"keep names {state!r}, but actions end as {names}") from None
+        raise BadInput(f"keep names {shown(state)}, but actions end as {names}") from None
     if found is State.LIVE:
         raise BadInput(f"keep names live actions, which are never pruned: choose among {names}")
     return found

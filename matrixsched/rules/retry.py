@@ -21,7 +21,8 @@ class Retry:
     budget `max_interruptions`, after which the action is quarantined. Zero means: never run it twice after a crash.
     """
 
-    max_attempts: int = 5
+    max_attempts: int | None = 5
+    """None: without end."""
     first_delay: timedelta = timedelta(seconds=1)
     factor: float = 2.0
     min_delay: timedelta = timedelta(0)
@@ -30,7 +31,8 @@ class Retry:
     max_interruptions: int = 4
 
     def __post_init__(self) -> None:
-        check_integer("max_attempts", self.max_attempts, least=1, most=ATTEMPTS_MAX)
+        if self.max_attempts is not None:
+            check_integer("max_attempts", self.max_attempts, least=1, most=ATTEMPTS_MAX)
         check_integer("max_interruptions", self.max_interruptions, least=0, most=ATTEMPTS_MAX)
         check_number("factor", self.factor, least=1, most=1000)
         check_number("jitter", self.jitter, least=0, most=1)
@@ -43,7 +45,8 @@ def retry_delay(policy: Retry, failures: int, spread: float) -> timedelta | None
 
     `spread` in [0, 1) is drawn by the caller, so equal inputs give equal answers.
     """
-    return None if failures >= policy.max_attempts else _delay(policy, failures, spread)
+    is_last = policy.max_attempts is not None and failures >= policy.max_attempts
+    return None if is_last else _delay(policy, failures, spread)
 
 
 def first_delay(policy: Retry, spread: float) -> timedelta:

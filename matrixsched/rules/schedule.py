@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Literal
 
-from matrixsched.errors import BadInput, InvalidCron, InvalidDuration, NeverRuns
+from matrixsched.errors import BadInput, InvalidCron, InvalidDuration, NeverRuns, shown
 from matrixsched.rules.crontab import Repeated, Skipped, covers_every_hour, instants
 from matrixsched.rules.exclusions import Exclusion, check_exclusions, excluded_until
 from matrixsched.rules.times import TIME_MAX, check_duration, check_integer, check_time
@@ -88,9 +88,9 @@ class Cron:
     def __post_init__(self) -> None:
         _check_expression(self.expression)
         if self.skipped not in ("shift", "skip"):
-            raise BadInput(f'skipped is {self.skipped!r:.80}, but must be "shift" or "skip"')
+            raise BadInput(f'skipped is {shown(self.skipped)}, but must be "shift" or "skip"')
         if self.repeated not in ("once", "both", "skip"):
-            raise BadInput(f'repeated is {self.repeated!r:.80}, but must be "once", "both" or "skip"')
+            raise BadInput(f'repeated is {shown(self.repeated)}, but must be "once", "both" or "skip"')
         _check_common(self)
 
 
@@ -156,7 +156,7 @@ def catch_up(limit: int) -> CatchUp:
 
 def _check_expression(expression: object) -> bool:
     if not isinstance(expression, str):
-        raise InvalidCron(f"{expression!r:.80}", f"is no text but {type(expression).__name__}")
+        raise InvalidCron(shown(expression), f"is no text but {type(expression).__name__}")
     return covers_every_hour(expression)
 
 
@@ -164,14 +164,14 @@ def _check_common(repeat: Repeat) -> None:
     check_zone(repeat.zone)
     check_duration("jitter", repeat.jitter)
     if repeat.misfire not in ("once", "skip") and not isinstance(repeat.misfire, CatchUp):
-        raise BadInput(f'misfire is {repeat.misfire!r:.80}, but must be "once", "skip" or catch_up(n)')
+        raise BadInput(f'misfire is {shown(repeat.misfire)}, but must be "once", "skip" or catch_up(n)')
     object.__setattr__(repeat, "exclude", check_exclusions(repeat.exclude))
 
 
 def check_repeat(repeat: object) -> Repeat:
     if not isinstance(repeat, Every | Cron):
         raise BadInput(
-            f"repeat must be made by every() or cron(), for example every(timedelta(hours=1)), not {repeat!r:.80}"
+            f"repeat must be made by every() or cron(), for example every(timedelta(hours=1)), not {shown(repeat)}"
         )
     return repeat
 

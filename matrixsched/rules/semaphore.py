@@ -1,8 +1,9 @@
 """The semaphore: which of many tasks may be active. The most important ones hold the places there are; the others wait.
 
     waiting ──► acquired ◄──► asked
-                    │           │
-                    └─► released ◄┘      whenever their owner says so
+       ▲            │           │
+       └────────────┴───────────┤      when it steps back, or has not renewed the place in time
+                                └─► released, also from waiting, whenever its owner says so
 
 A larger priority is more important; among equals who was enqueued first. Free places go to the best of those that wait.
 Where more important tasks wait than hold, the least important holders are asked to release their places, and keep them
@@ -20,17 +21,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from hashlib import blake2b
 from math import isfinite
 from uuid import UUID
 
-from matrixsched.errors import BadInput
+from matrixsched.errors import BadInput, InvalidId, InvalidSemaphoreKey, ReservedName
 from matrixsched.rules.lanes import escaped
+from matrixsched.rules.names import NAME_BYTES_MAX, check_name
+from matrixsched.rules.retry import Retry
 from matrixsched.rules.times import check_duration, check_integer
 
 ACTIVE_DEFAULT = 1000
 TRY_RELEASE_DEFAULT = 900
-ACTIVE_MAX = 100_000
-"""All holders of a semaphore are read when it is balanced."""
+ACTIVE_MAX = 10_000
+"""All holders of a semaphore are read whenever it is balanced: with so many that takes some tenths of a second."""
 
 
 class TaskState(StrEnum):
@@ -119,7 +123,17 @@ def check_priority(priority: object) -> float:
         raise BadInput("priority is beyond 1.8e308, the largest there is: choose a number closer to zero") from None
     if not isfinite(number):
         raise BadInput(f"priority is {number}: choose a finite number, larger for what is more important")
+    if isinstance(priority, int) and int(number) != priority:
+        raise BadInput(
+            f"priority is an integer near {number:g} that a double cannot hold: it would tie with its neighbours; "
+            "choose one of at most 2**53, or a float"
+        )
     return number
+
+
+def late_holders(held: Iterable[Task], now: datetime) -> list[Task]:
+    """Who has held a place for longer than was agreed, and not renewed it."""
+    return [task for task in held if task.hold_until is not None and task.hold_until <= now]
 
 
 def waiting_needed(semaphore: Semaphore, held: int) -> int:
@@ -150,27 +164,60 @@ def _order(task: Task) -> tuple[float, datetime, str]:
 
 # What tells of it.
 
+ACQUIRED_PREFIX = "acquired:"
+TRY_RELEASE_PREFIX = "try_release:"
+KEY_BYTES_MAX = NAME_BYTES_MAX - len(TRY_RELEASE_PREFIX)
+"""What leaves room for the longer prefix in the name of a handler."""
+
+EVENT_RETRY = Retry(max_attempts=None, first_delay=timedelta(seconds=1), max_delay=timedelta(minutes=1))
+"""Without end: a place of which nobody was told would be held for good."""
+
+
+def check_semaphore_key(key: object) -> str:
+    """The key itself if handlers can be called after it."""
+    try:
+        return check_name("semaphore key", key, bytes_max=KEY_BYTES_MAX)
+    except InvalidId as error:
+        raise InvalidSemaphoreKey(error.why) from None
+
 
 def acquired_handler(key: str) -> str:
     """The name of the handler that is told that tasks of a semaphore have a place."""
-    return f"acquired:{key}"
+    return f"{ACQUIRED_PREFIX}{key}"
 
 
 def try_release_handler(key: str) -> str:
     """The name of the handler that is told to release places of a semaphore, if it can."""
-    return f"try_release:{key}"
-
-
-def is_event_handler(name: str) -> bool:
-    return semaphore_of(name) is not None
+    return f"{TRY_RELEASE_PREFIX}{key}"
 
 
 def semaphore_of(handler: str) -> str | None:
     """The key of the semaphore that a handler is told of; None if it is told of none."""
-    kind, colon, key = handler.partition(":")
-    return key if colon and kind in ("acquired", "try_release") else None
+    prefix = _prefix_of(handler)
+    return None if prefix is None else handler.removeprefix(prefix)
+
+
+def check_unreserved(what: str, name: str) -> str:
+    """The name itself, of a handler or an action, if it is none by which semaphores tell of their tasks.
+
+    An event replaces the action of its id, so an action of the user's own by that id would be lost without a word.
+    """
+    if (prefix := _prefix_of(name)) is not None:
+        raise ReservedName(what, prefix)
+    return name
 
 
 def event_id(handler: str, task_id: str) -> str:
-    """The action that tells of a task: a later event of the same kind takes the place of an earlier one."""
-    return f"{escaped(handler)}|{escaped(task_id)}"
+    """The action that tells of a task: a later event of the same kind takes the place of an earlier one.
+
+    Where that would be too long for an id, a digest stands for it; it holds no |, so it is like none of the others.
+    """
+    whole = f"{escaped(handler)}|{escaped(task_id)}"
+    if len(whole.encode()) <= NAME_BYTES_MAX:
+        return whole
+    return f"{_prefix_of(handler) or ''}#{blake2b(whole.encode(), digest_size=32).hexdigest()}"
+
+
+def _prefix_of(name: str) -> str | None:
+    """What marks a handler or an action as one that tells of a semaphore; None if nothing does."""
+    return next((prefix for prefix in (ACQUIRED_PREFIX, TRY_RELEASE_PREFIX) if name.startswith(prefix)), None)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
-from matrixsched.errors import UnknownZone
+from matrixsched.errors import UnknownZone, shown
 from matrixsched.rules.times import TIME_MAX
 
 NEAR = timedelta(days=2)
@@ -63,7 +63,7 @@ class Stretch:
 def check_zone(zone: object) -> str:
     """The name itself if it is an IANA time zone that is known here."""
     if not isinstance(zone, str):
-        raise UnknownZone(f"{zone!r:.80}", ())
+        raise UnknownZone(shown(zone), ())
     _zone(zone)
     return zone
 

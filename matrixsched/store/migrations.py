@@ -14,10 +14,10 @@ from matrixsched.errors import SchemaMismatch, SchemaMissing
 from matrixsched.store.statements import Dialect, render
 from matrixsched.store.values import Installation
 
-LIBRARY_SCHEMA_VERSION = 4
+LIBRARY_SCHEMA_VERSION = 5
 """The newest schema this library knows: the number of its last migration."""
 
-OLDEST_SCHEMA_SUPPORTED = 4
+OLDEST_SCHEMA_SUPPORTED = 5
 """The oldest schema this library can still work with."""
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -41,7 +41,7 @@ class Migration:
 def load_migrations(dialect: Dialect, installation: str) -> list[Migration]:
     """All migrations of a dialect in their order."""
     found = []
-    for file in _schema_folder().joinpath(dialect).iterdir():
+    for file in schema_folder().joinpath(dialect).iterdir():
         if match := _FILE.fullmatch(file.name):
             text = file.read_text("utf-8")
             # The checksum is of the file, so that it is the same in every installation.
@@ -75,7 +75,7 @@ def check_version(installation: Installation) -> None:
         )
 
 
-def _schema_folder() -> Traversable:
+def schema_folder() -> Traversable:
     packed = files("matrixsched").joinpath("_schema")
     if packed.is_dir():
         return packed

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from matrixsched.clock import Chance, Clock, SystemClock
 from matrixsched.errors import BadDatabaseUrl
 from matrixsched.rules.names import check_installation
+from matrixsched.store.failpoints import armed
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.sqlite.store import SqliteStore
 from matrixsched.store.store import Store
@@ -30,7 +31,7 @@ def open_store(
         parts = urlsplit(url)
         scheme = parts.scheme.lower().partition("+")[0]
         if scheme == "sqlite":
-            return SqliteStore(_sqlite_path(url), installation, clock=clock or SystemClock())
+            return armed(SqliteStore(_sqlite_path(url), installation, clock=clock or SystemClock()))
         if scheme in ("postgresql", "postgres"):
             if "@" in parts.path + parts.query + parts.fragment:
                 raise BadDatabaseUrl("a slash, question mark or hash in the password must be percent-encoded")
@@ -39,7 +40,7 @@ def open_store(
             own = {name: _switch(name, options[name]) for name in _OWN_OPTIONS & options.keys()}
             rest = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name not in _OWN_OPTIONS])
             plain = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
-            return PostgresStore(plain, installation, clock=clock, chance=chance, **own)
+            return armed(PostgresStore(plain, installation, clock=clock, chance=chance, **own))
     except ValueError as error:
         if isinstance(error, BadDatabaseUrl):
             raise

@@ -5,6 +5,7 @@ What each statement locks, in which order and on which comparison it writes: sch
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -15,6 +16,7 @@ from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
 from matrixsched.store.planning import Planning
+from matrixsched.store.queues import Queueing
 from matrixsched.store.reports import Reporting
 from matrixsched.store.semaphores import Semaphoring
 from matrixsched.store.stock import Stock
@@ -39,7 +41,7 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Semaphoring, Stock, Templates, Protocol):
+class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Semaphoring, Stock, Templates, Protocol):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(
@@ -180,3 +182,13 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Reporting, Semaphoring, S
     def backlog(self, *, count_max: int) -> Transition[Backlog]:
         """What is due now, over all shards and lanes; cheap however much is stored."""
         ...
+
+
+TRANSITION_NAMES = tuple(
+    sorted(
+        {name for name, _ in inspect.getmembers(Transitions, inspect.isfunction) if not name.startswith("_")}
+        - {"replace_expected", "find", "page"}
+        | {"replace", "get", "list"}
+    )
+)
+"""What they are called when they are carried out; the scheduler names some conversations after what users call."""

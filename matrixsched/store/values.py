@@ -11,6 +11,7 @@ from uuid import UUID
 from matrixsched.rules.action import Attempt, Claim, State, Terms
 from matrixsched.rules.gates import Gate, Held
 from matrixsched.rules.outcome import Verdict
+from matrixsched.rules.queues import NewItem
 
 GATED_LANES_MAX = 200
 """How many gated lanes are looked at together."""
@@ -116,7 +117,7 @@ class Acquired:
     gated_lanes: tuple[str, ...] = ()
     """The most important gated lanes that are worth a look now, in this shard or another."""
     holds: bool = False
-    """There are rows in gated lanes, anywhere."""
+    """There are rows in gated lanes, anywhere, or lanes are listed of which all rows are gone."""
     next_due_at: datetime | None = None
 
 
@@ -189,6 +190,8 @@ class Ended:
 
     claim: Claim
     verdict: Verdict
+    delivery: NewItem | None = None
+    """Becomes a task of a queue in the transaction that records it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,10 +251,12 @@ class TidyPosition:
     rows: SweepPosition | None = SweepPosition()
     """Through the processing queue."""
     history: SweepPosition | None = SweepPosition()
+    tasks: int | None = 0
+    """Through the tasks of queues, by id."""
 
     @property
     def is_complete(self) -> bool:
-        return self.rows is None and self.history is None
+        return self.rows is None and self.history is None and self.tasks is None
 
 
 @dataclass(frozen=True, slots=True)

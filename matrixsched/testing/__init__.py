@@ -16,10 +16,14 @@ each handler runs at the very instant it was due at, and a repeating one at each
 due now. All of them answer with what was run (`Ran`). A synchronous test says `stage.sync.advance(...)`, and its code
 under test `app.sync.schedule(...)`.
 
-**Inline** (`stage(app, inline=True)`): what is scheduled for now runs before the call returns, and what its handler
-raises is raised there. What is due later waits for a journey.
+**Inline** (`stage(app, inline=True)`): what is scheduled, or put, for now runs before the call returns, and what its
+handler raises is raised there. What is due later waits for a journey.
 
 **Asserts** (`assert_scheduled`, `assert_not_scheduled`, `assert_nothing_due`, `assert_ran`) say what is there instead.
+
+**Queues** (`stage.queues`): journeys also let batches be handled, each task at the instant it can be taken.
+`tasks` tells what is left, `dead_letters` what was set aside, `handled` what handlers had and what became of it;
+`assert_put`, `assert_not_put`, `assert_handled`, `assert_dead_letter` judge.
 
 **Faults** (`stage.faults`) happen between your program and the database, or to the worker: a call that is refused
 (`fail`), one whose request or answer is lost (`lose_request`, `lose_answer`), a database that is away for a while
@@ -31,8 +35,22 @@ With pytest there is a fixture `stage`; see the module `pytest_matrixsched`. Not
 from __future__ import annotations
 
 from matrixsched.testing.asserts import Waiting
+from matrixsched.testing.batches import Handled, TaskFate
 from matrixsched.testing.faults import Faults
+from matrixsched.testing.queues import Dead, Queued, StageQueues
 from matrixsched.testing.stage import Stage, SyncStage, stage
 from matrixsched.testing.steps import Ran
 
-__all__ = ["Faults", "Ran", "Stage", "SyncStage", "Waiting", "stage"]
+__all__ = [
+    "Dead",
+    "Faults",
+    "Handled",
+    "Queued",
+    "Ran",
+    "Stage",
+    "StageQueues",
+    "SyncStage",
+    "TaskFate",
+    "Waiting",
+    "stage",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -17,21 +16,13 @@ from matrixsched.rules.names import check_name
 from matrixsched.rules.times import check_duration, check_integer
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.transitions import Transitions
+from matrixsched.store.transitions import TRANSITION_NAMES
 from matrixsched.store.values import Acquired, Claimed, GatedClaim
 from matrixsched.store.wrapper import StoreWrapper
 
 T = TypeVar("T")
 F = TypeVar("F", "_Fault", "_Death")
 
-# The scheduler names some of its conversations after what users call.
-TRANSITIONS = tuple(
-    sorted(
-        {name for name, _ in inspect.getmembers(Transitions, inspect.isfunction) if not name.startswith("_")}
-        - {"replace_expected", "find", "page"}
-        | {"replace", "get", "list"}
-    )
-)
 _CARRIED_BY = {"schedule_many": "schedule", "run_now": "reschedule"}
 TIMES_MAX = 1_000_000
 
@@ -122,12 +113,14 @@ class Faults:
         return True
 
     def _arm(self, transition: str, fault: _Fault, times: int) -> None:
-        if transition not in TRANSITIONS:
+        if transition not in TRANSITION_NAMES:
             near = (
-                [_CARRIED_BY[transition]] if transition in _CARRIED_BY else get_close_matches(transition, TRANSITIONS)
+                [_CARRIED_BY[transition]]
+                if transition in _CARRIED_BY
+                else get_close_matches(transition, TRANSITION_NAMES)
             )
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise BadInput(f"there is no transition {transition!r:.80}; {hint}they are {', '.join(TRANSITIONS)}")
+            raise BadInput(f"there is no transition {transition!r:.80}; {hint}they are {', '.join(TRANSITION_NAMES)}")
         check_integer("times", times, least=1, most=TIMES_MAX)
         self._armed.extend([(transition, fault)] * times)
 

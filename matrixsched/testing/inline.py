@@ -1,4 +1,4 @@
-"""Inline mode: what is scheduled for now runs before the call that scheduled it returns."""
+"""Inline mode: what is scheduled, or put, for now runs before the call that did so returns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,26 @@ from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany
 from matrixsched.operations import Operation
+from matrixsched.queues.database import DatabaseStorage
+from matrixsched.queues.inside import StoreInside, StoreInsideSync
+from matrixsched.rules.queues import NewItem
 from matrixsched.scheduler import Scheduler
 from matrixsched.store.callers import AsyncCaller
+from matrixsched.store.store import Store
+
+
+class InlineStorage(DatabaseStorage):
+    """Lets what can be taken be handled before the call that put it returns; not in a caller's transaction."""
+
+    def __init__(self, store: Store, *, run: Callable[[], Awaitable[None]], **ports: Any) -> None:
+        super().__init__(lambda: store, **ports)
+        self._run_inline = None if isinstance(store, StoreInside | StoreInsideSync) else run
+
+    async def put_many(self, items: Iterable[NewItem]) -> list[int]:
+        ids = await super().put_many(items)
+        if self._run_inline is not None:
+            await self._run_inline()
+        return ids
 
 
 class InlineScheduler(Scheduler):

@@ -14,13 +14,17 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from matrixsched.app import App
 from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.errors import InvalidTime, StageError
+from matrixsched.queues.database import DatabaseStorage
+from matrixsched.queues.storage import QueueStorage
 from matrixsched.rules.times import check_duration, check_integer, check_time
 from matrixsched.scheduler import Scheduler
+from matrixsched.store.store import Store
 from matrixsched.testing.asserts import Assertions
 from matrixsched.testing.clock import HastyClock
 from matrixsched.testing.faults import Faults, StageStore, Tape
-from matrixsched.testing.inline import InlineScheduler
+from matrixsched.testing.inline import InlineScheduler, InlineStorage
 from matrixsched.testing.places import in_memory, thrown_away
+from matrixsched.testing.queues import StageQueues
 from matrixsched.testing.steps import Ran, Steps
 from matrixsched.worker import WorkerPolicy
 
@@ -40,12 +44,14 @@ class Stage(Assertions):
         faults: Faults,
         tape: Tape,
         policy: WorkerPolicy,
+        queues: StageQueues,
         life: ExitStack,
     ) -> None:
         super().__init__(app, observer, steps.ran, clock.now)
         self.app = app
         self.clock = clock
         self.faults = faults
+        self.queues = queues
         self.sync = SyncStage(self, life)
         self._steps = steps
         self._tape = tape
@@ -89,7 +95,7 @@ class Stage(Assertions):
         if self._travelling:
             raise StageError("the stage is travelling already")
         self._travelling = True
-        since = len(self._steps.ran)
+        since = self._steps.made
         try:
             await self._steps.run_due(since=since)
             while (due := self._next_due()) is not None and due <= until:
@@ -100,7 +106,7 @@ class Stage(Assertions):
                 await self._steps.run_due(since=since)  # nothing comes due, but something may have expired
         finally:
             self._travelling = False
-        return self._steps.ran[since:]
+        return self._steps.ran[since[0] :]
 
     def check_alive(self) -> None:
         """Refuse what would otherwise happen to the application's own database."""
@@ -112,7 +118,7 @@ class Stage(Assertions):
 
     def _next_due(self) -> datetime | None:
         """When it is worth looking again: for what comes due, for leases that end, for a database that is back."""
-        instants = [self._tape.next_due_at, self.faults.away_until]
+        instants = [self._tape.next_due_at, self.queues.next_due(), self.faults.away_until]
         # What a fault left behind is free when its lease has ended: an attempt at that instant, a shard after it.
         for struck_at in self.faults.struck_at:
             instants.append(struck_at + self._policy.attempt_lease)
@@ -188,8 +194,15 @@ def stage(
                 return InlineScheduler(*arguments, run=steps.run_inline, **ports)
             return Scheduler(*arguments, **ports)
 
+        def make_storage(store: Store) -> QueueStorage:
+            if inline:
+                return InlineStorage(store, run=steps.run_inline, chance=lambda: chance)
+            return DatabaseStorage(lambda: store, chance=lambda: chance)
+
         store = StageStore(plain, faults, tape)
         stack.enter_context(app.bound_to(store, clock=clock, chance=chance, make_scheduler=make_scheduler))
+        stack.enter_context(app.queues.bound_to(make_storage))
         steps.attach()
         portal.call(app.open)
-        yield Stage(app, observer, steps, clock, faults, tape, policy, stack)
+        queues = StageQueues(app, plain, steps.handled, portal)
+        yield Stage(app, observer, steps, clock, faults, tape, policy, queues, stack)

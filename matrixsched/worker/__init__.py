@@ -20,12 +20,18 @@ refused by the row.
     runner     slots; start what passed a gate in its time, decode, call the handler under its limit, judge what follows
     recorder   outcomes in batches: recorded, superseded, lost, or busy (sent again)
     leases     prolong what is under way; give back what could not be started soon
+    balancing  one worker at a time: give the places of semaphores about which something changed
     sampling   how much is due, what is held, how late the event loop is; only while somebody listens
+    processors batches of queues: taken, read, handled, settled; prolonged beside the leases (batches.py)
     tidying    one worker at a time: prune what is old, expire what nobody ran, sweep what no action stands behind
 
 **Gates** come before the claim. What has to pass one waits in a lane of its own, due and unattempted, and is claimed in
 the transaction that takes its slots and its share (store/gating.py). A slot has a time, by the database's clock, which
 is told here from the answers it gave (database_time.py); an attempt that cannot start in its slot is given back.
+
+**Batches** of queues are held the same way: a receipt that ends by itself, prolonged while the handler runs, and named
+by whoever settles the tasks. What became of each is kept in a ledger (queues/ledger.py), for the handler, the processor
+and the thread that prolongs all have a say in it; a task that is known to be lost is not settled, nor counted.
 
 Each step returns how long it may rest. Shutdown goes the other way round: no new claims; handlers get a grace; the
 rest are cancelled and their rows made due at once (a thread cannot be cancelled: its row is left to its lease); the

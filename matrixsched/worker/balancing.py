@@ -6,21 +6,34 @@ while it decides. Only workers that are told of events, because they know handle
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from matrixsched.clock import Chance, Clock
-from matrixsched.events import Events, SemaphoreBalanced
+from matrixsched.errors import DatabaseUnavailable
+from matrixsched.events import Events, SemaphoreBalanced, StepFailed
 from matrixsched.handlers import Handlers
-from matrixsched.rules.semaphore import is_event_handler
+from matrixsched.rules.backoff import backoff_s
+from matrixsched.rules.semaphore import acquired_handler, semaphore_of
 from matrixsched.store.chores import BALANCE
+from matrixsched.store.semaphores import Balanced
 from matrixsched.store.store import Store
-from matrixsched.store.values import TidyPosition
+from matrixsched.worker.chore import Chore
+from matrixsched.worker.pace import described
 from matrixsched.worker.policy import WorkerPolicy
 
-KEYS_MAX = 100
-"""How many semaphores are looked for in a statement."""
-AGAIN_REST_S = 0.1
-"""Until it is tried again to balance what somebody else's transaction held."""
+PAGE = 1000
+"""How many changed semaphores are looked up at once (balance.sql)."""
+REST_FIRST_S, REST_MAX_S = 0.1, 5.0
+"""Until it is tried again to balance what could not be, at first and in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    tries: int
+    until: float
+    """On the monotonic clock."""
 
 
 class Balancing:
@@ -41,44 +54,94 @@ class Balancing:
         self._events = events
         self._clock = clock
         self._chance = chance
-        self._holder = chance.guid()
+        self.chore = Chore(store, BALANCE, chance.guid(), lease=policy.shard_lease, every=timedelta(0))
+        self._after = ""
+        """Where to go on: semaphores have their turns by key, or some would always wait for those that change often."""
+        self._found_some = False
+        """Whether something was to be balanced in this round through the keys."""
+        self._resting: dict[str, _Rest] = {}
         self._shards: int | None = None
 
     async def step(self) -> float:
         """Balance what is to be, if it is our turn; the rest until there may be more."""
         rest_s = self._policy.rest_max.total_seconds()
-        if not any(map(is_event_handler, self._handlers.names)):
+        if not any(semaphore_of(name) is not None for name in self._handlers.names):
             return rest_s
-        keys = await self._store.run(self._do.changed_semaphores(limit=KEYS_MAX))
-        if not keys:
-            return rest_s
-        lease = self._policy.shard_lease
-        turn = self._do.take_chore(BALANCE, self._holder, lease=lease, every=timedelta(0))
-        if await self._store.run(turn) is None:
-            return rest_s
-        try:
-            complete = [await self._balance(key) for key in sorted(keys)]
-        finally:
-            await self._store.run(self._do.end_chore(BALANCE, self._holder, TidyPosition()))
-        return 0.0 if all(complete) else AGAIN_REST_S
+        found = await self._store.run(self._do.changed_semaphores(after=self._after))
+        found.sort()
+        keys = [key for key in found if self._is_ours(key)]
+        if keys:
+            if await self.chore.take() is None:
+                return rest_s
+            self._after = await self._balance_all(keys)
+            await self.chore.end()
+            self._found_some = True
+            return 0.0
+        self._after = found[-1] if len(found) >= PAGE else ""
+        if self._after:
+            return 0.0
+        # A round is over. If it took time, something may have changed before the place where it is now.
+        found_some, self._found_some = self._found_some, False
+        return 0.0 if found_some else self._until_next_try(rest_s)
 
-    async def _balance(self, key: str) -> bool:
-        """Whether nothing is left to be done."""
+    def _is_ours(self, key: str) -> bool:
+        """Not while it rests; nor if only others are told of its places, for nobody knows whether they are there."""
+        rests = key in self._resting and self._clock.monotonic() < self._resting[key].until
+        return not rests and acquired_handler(key) in self._handlers
+
+    async def _balance_all(self, keys: Iterable[str]) -> str:
+        """One after the other, as long as half of the lease; which was the last."""
+        until = self._clock.monotonic() + self._policy.shard_lease.total_seconds() / 2
+        for key in keys:
+            await self._try(key)
+            if self._clock.monotonic() > until:
+                break
+        return key
+
+    async def _try(self, key: str) -> None:
+        """Whatever hinders it, the others have their turn."""
+        try:
+            balanced = await self._balance(key)
+        except DatabaseUnavailable:
+            raise
+        except Exception as error:
+            rest = self._rest(key)
+            self._events.emit(StepFailed(f"balance {key}", described(error), rest.tries, self._left_s(rest)))
+        else:
+            if balanced is not None and balanced.is_complete:
+                self._resting.pop(key, None)
+            else:
+                self._rest(key)  # a user's transaction is at it
+
+    async def _balance(self, key: str) -> Balanced | None:
         began = self._clock.monotonic()
         balanced = await self._store.run(self._do.balance(key, self._chance.guid, shards=await self._shard_count()))
-        if balanced is None:
-            return False
-        self._events.emit(
-            SemaphoreBalanced(
-                key,
-                acquired=len(balanced.acquired),
-                asked=len(balanced.asked),
-                kept=len(balanced.kept),
-                lapsed=len(balanced.lapsed),
-                took_s=self._clock.monotonic() - began,
+        if balanced is not None:
+            self._events.emit(
+                SemaphoreBalanced(
+                    key,
+                    acquired=len(balanced.acquired),
+                    asked=len(balanced.asked),
+                    kept=len(balanced.kept),
+                    lapsed=len(balanced.lapsed),
+                    took_s=self._clock.monotonic() - began,
+                )
             )
-        )
-        return balanced.is_complete
+        return balanced
+
+    def _rest(self, key: str) -> _Rest:
+        tries = self._resting[key].tries + 1 if key in self._resting else 1
+        rest_s = backoff_s(tries, first=REST_FIRST_S, most=REST_MAX_S, spread=self._chance.random())
+        self._resting[key] = _Rest(tries, self._clock.monotonic() + rest_s)
+        return self._resting[key]
+
+    def _until_next_try(self, most_s: float) -> float:
+        """Nothing is to be balanced but what rests; who has rested long enough, and was not found, needs none."""
+        self._resting = {key: rest for key, rest in self._resting.items() if self._left_s(rest) > 0}
+        return min([most_s, *map(self._left_s, self._resting.values())])
+
+    def _left_s(self, rest: _Rest) -> float:
+        return rest.until - self._clock.monotonic()
 
     async def _shard_count(self) -> int:
         if self._shards is None:

@@ -24,8 +24,10 @@ from matrixsched.worker.beside import running_beside
 from matrixsched.worker.bounded import BoundedStore
 from matrixsched.worker.intake import Intake
 from matrixsched.worker.leases import Leases
+from matrixsched.worker.managing import Managing
 from matrixsched.worker.pace import Step, Wakeup, paced
 from matrixsched.worker.policy import WorkerPolicy
+from matrixsched.worker.processors import Processors
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.runner import Runner
 from matrixsched.worker.sampling import Sampling
@@ -36,25 +38,39 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Runs the actions of an application until it is told to stop.
+    """Runs the actions of an application, and handles the batches of its queues, until it is told to stop.
 
-    Inside another program: `async with Worker(app): ...` opens the application, runs its actions beside the block and
-    lets those under way finish at its end, within the grace for stopping.
+    Inside another program: `async with Worker(app): ...` opens the application, works beside the block and lets what is
+    under way finish at its end, within the grace for stopping.
 
     Each step can also be driven by hand, one at a time: `run_due` for tests, the single steps for the simulator.
     """
 
     def __init__(
-        self, app: App, policy: WorkerPolicy | None = None, *, name: str | None = None, clock: Clock | None = None
+        self,
+        app: App,
+        policy: WorkerPolicy | None = None,
+        *,
+        name: str | None = None,
+        clock: Clock | None = None,
+        only_queues: bool = False,
     ) -> None:
-        """`clock` is for tests in which the worker waits otherwise than the application."""
-        if len(app.handlers) == 0:
-            raise BadInput("the application has no handlers: register some with @app.action(name)")
+        """`only_queues` leaves the actions to other workers; `processors=0` in the policy does so with the queues.
+        `clock` is for tests in which the worker waits otherwise than the application."""
+        policy = policy or WorkerPolicy()
+        self.runs_actions = len(app.handlers) > 0 and not only_queues
+        self.runs_queues = len(app.queues.handlers) > 0 and policy.processors > 0
+        if not self.runs_actions and not self.runs_queues:
+            raise BadInput(_why_idle(app, only_queues=only_queues))
+        if self.runs_queues and policy.queues_idle_until_told and not app.queues.is_in_database:
+            raise BadInput(
+                "queues_idle_until_told waits for a manager, and queues that are not in the database have none"
+            )
         if faults := app.handlers.faults():
             raise ConfigurationError(faults)
         self._app = app
         self._beside: AbstractAsyncContextManager[Worker] | None = None
-        self.policy = policy or WorkerPolicy()
+        self.policy = policy
         self.name = name or _instance(app)
         self._store = BoundedStore(app.store, self.policy.attempt_lease.total_seconds() / 3)
         self._clock = clock or app.clock
@@ -87,6 +103,25 @@ class Worker:
         self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
         self.balancing = Balancing(
             self._store, app.handlers, self.policy, self._events, clock=self._clock, chance=self._chance
+        )
+        self.processors = Processors(
+            app.queues.handlers,
+            app.queues.storage_over(self._store),
+            app.queues.storage,
+            self.policy,
+            clock=self._clock,
+            chance=self._chance,
+            events=self._events,
+        )
+        self.managing = Managing(
+            self._store,
+            self.processors,
+            {handler.queue.id: handler.queue.name for handler in app.queues.handlers},
+            self._events,
+            worker=self._chance.guid(),
+            name=self.name,
+            lease=self.policy.shard_lease,
+            clock=self._clock,
         )
         self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
         self._news = Wakeup()
@@ -124,44 +159,93 @@ class Worker:
         """Run until `stop()`. The store must be open."""
         given_back = cancelled = 0
         async with self._kept_leases(), anyio.create_task_group() as keeping:
+            self._start_keeping(keeping)
+            async with anyio.create_task_group() as running:
+                self.runner.open_slots(running)
+                if self.runs_queues:
+                    running.start_soon(self.processors.run, self._start)
+                async with anyio.create_task_group() as feeding:
+                    self._start_feeding(feeding)
+                    self._events.emit(self._started())
+                    self.running.set()
+                    await self.stopping.wait()
+                    feeding.cancel_scope.cancel()
+                self.processors.stop()
+                self.runner.open_slots(None)
+                given_back = await self._give_back()
+                cancelled = await self._let_finish()
+            with anyio.move_on_after(self.policy.farewell.total_seconds(), shield=True):
+                await self._flush()
+                await self._leave_chores()
+            keeping.cancel_scope.cancel()
+        self._events.emit(WorkerStopped(self.name, given_back, cancelled))
+        if self._given_up is not None:
+            raise self._given_up  # even if slots came back: nobody asked it to stop, so somebody must start another
+        if (leaked := self._too_many(self.runner.leaked, self.policy.concurrency)) is not None:
+            raise leaked
+
+    def _start_keeping(self, keeping: anyio.abc.TaskGroup) -> None:
+        """What goes on until the last outcome is recorded."""
+        if self.runs_actions:
             self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
             self._start(keeping, "sample", self.sampling.backlog, Wakeup())
             self._start(keeping, "gates", self.sampling.gates, Wakeup())
             self._start(keeping, "semaphores", self.sampling.semaphores, Wakeup())
-            self._start(keeping, "loop", self.sampling.loop, Wakeup())
-            keeping.start_soon(self._store.watch, self._hear)
             keeping.start_soon(self._forward_room)
-            async with anyio.create_task_group() as running:
-                self.runner.open_slots(running)
-                async with anyio.create_task_group() as feeding:
-                    self._start(feeding, "intake", self.intake.step, self._news)
-                    self._start(feeding, "lanes", self.intake.relist, Wakeup())
-                    self._start(feeding, "tidy", self.tidying.step, Wakeup())
-                    self._start(feeding, "balance", self.balancing.step, self._changes)
-                    feeding.start_soon(self._guard_slots)
-                    self._events.emit(WorkerStarted(self.name, tuple(self._handlers.names), self.policy.concurrency))
-                    self.running.set()
-                    await self.stopping.wait()
-                    feeding.cancel_scope.cancel()
-                self.runner.open_slots(None)
-                given_back = await self._give_back()
-                cancelled = await self._let_finish()
-            with anyio.move_on_after(self.policy.farewell.total_seconds(), shield=True):
-                await self._flush()
-                await self._leave_chore()
-            keeping.cancel_scope.cancel()
-        self._events.emit(WorkerStopped(self.name, given_back, cancelled))
-        if self._given_up is not None:
-            raise self._given_up  # even if slots came back: nobody asked it to stop, so somebody must start another
-        if self._has_leaked_too_much():
-            raise self._leaked()
+        if self._is_managed:
+            self._start(keeping, "queues", self.managing.sample, Wakeup())
+        self._start(keeping, "loop", self.sampling.loop, Wakeup())
+        keeping.start_soon(self._store.watch, self._hear)
+
+    def _start_feeding(self, feeding: anyio.abc.TaskGroup) -> None:
+        """What ends when no more work is taken."""
+        if self.runs_actions:
+            self._start(feeding, "intake", self.intake.step, self._news)
+            self._start(feeding, "lanes", self.intake.relist, Wakeup())
+            self._start(feeding, "balance", self.balancing.step, self._changes)
+        feeding.start_soon(self._guard_slots)
+        if self._is_managed:
+            self._start(feeding, "report", self.managing.report, Wakeup())
+            self._start(feeding, "manage", self.managing.manage, Wakeup())
+        self._start(feeding, "tidy", self.tidying.step, Wakeup())
+
+    @property
+    def _is_managed(self) -> bool:
+        """Processors are given out through the database: those of queues elsewhere go round."""
+        return self.runs_queues and self._app.queues.is_in_database
+
+    def _started(self) -> WorkerStarted:
+        actions = self._handlers.names if self.runs_actions else []
+        queues = [handler.queue.name for handler in self._app.queues.handlers] if self.runs_queues else []
+        return WorkerStarted(self.name, tuple(actions), self.policy.concurrency, tuple(queues))
+
+    # What is asked of it as a whole.
+
+    @property
+    def looked_at(self) -> float | None:
+        """Monotonic: since when at the latest it has known about work of every kind; None if it never did."""
+        looks = [self.intake.looked_at] * self.runs_actions + [self.processors.looked_at] * self.runs_queues
+        known = [look for look in looks if look is not None]
+        return min(known) if len(known) == len(looks) else None
+
+    @property
+    def busy(self) -> int:
+        """Handlers at work, of actions and of batches."""
+        return self.runner.running + self.processors.running
+
+    @property
+    def leaked(self) -> int:
+        """Handlers that go on although nobody waits for them any more."""
+        return self.runner.leaked + self.processors.leaked
 
     def _hear(self) -> None:
         """Something was written: there may be work, or a semaphore to balance."""
         self._news.set()
         self._changes.set()
+        if self.runs_queues:
+            self.processors.hear()
 
     def _start(self, group: anyio.abc.TaskGroup, name: str, step: Step, wakeup: Wakeup) -> None:
         group.start_soon(self._paced, name, step, wakeup, name=f"matrixsched {name}")
@@ -187,16 +271,19 @@ class Worker:
 
     async def _guard_slots(self) -> None:
         """Give up when too many handlers ignore their limits: only a new process gets their slots back."""
-        while not self._has_leaked_too_much():
+        while (leaked := self._leaked_too_much()) is None:
             await self._clock.sleep(self.policy.rest_max.total_seconds())
-        self._given_up = self._leaked()
+        self._given_up = leaked
         self.stop()
 
-    def _has_leaked_too_much(self) -> bool:
-        return self.runner.leaked >= max(1, self.policy.concurrency * self.policy.leaked_max)
+    def _leaked_too_much(self) -> HandlersLeaked | None:
+        """Of actions, or of batches."""
+        return self._too_many(self.runner.leaked, self.policy.concurrency) or self._too_many(
+            self.processors.leaked, self.policy.processors
+        )
 
-    def _leaked(self) -> HandlersLeaked:
-        return HandlersLeaked(self.runner.leaked, self.policy.concurrency)
+    def _too_many(self, leaked: int, slots: int) -> HandlersLeaked | None:
+        return HandlersLeaked(leaked, slots) if leaked >= max(1, slots * self.policy.leaked_max) else None
 
     async def _give_back(self) -> int:
         try:
@@ -212,29 +299,42 @@ class Worker:
                 await wait()
                 waiting.cancel_scope.cancel()
 
-            waiting.start_soon(until, self.runner.wait_until_finished)
+            waiting.start_soon(until, self._wait_until_finished)
             waiting.start_soon(until, self._stopping_at_once.wait)
             waiting.start_soon(until, lambda: self._clock.sleep(self.policy.stop_grace.total_seconds()))
-        return self.runner.cancel_running()
+        return self.runner.cancel_running() + self.processors.cancel_running()
+
+    async def _wait_until_finished(self) -> None:
+        await self.runner.wait_until_finished()
+        await self.processors.wait_until_finished()
 
     async def _flush(self) -> None:
         """Record the last outcomes, as far as the database takes them."""
         while not self.recorder.is_idle:
             await self.recorder.settled.wait_at_most(0.05, self._clock)
 
-    async def _leave_chore(self) -> None:
-        with suppress(DatabaseError):  # its lease ends by itself
-            await self.tidying.leave()
+    async def _leave_chores(self) -> None:
+        with suppress(DatabaseError):  # their leases end by themselves
+            await self.tidying.chore.leave()
+            await self.balancing.chore.leave()
+            if self._is_managed:
+                await self.managing.leave()
 
     @asynccontextmanager
     async def _kept_leases(self) -> AsyncIterator[None]:
         """Prolong leases from a thread with its own loop and connection, which no handler that blocks can stop."""
         store = self._store.sibling()
+        storage = self._app.queues.storage_over(store)
+        batches = self.processors.batches
 
         async def keep() -> None:
             await _opened(store, self._clock.sleep)
             try:
-                await self._paced("extend", lambda: self.leases.extend(store), Wakeup())
+                async with anyio.create_task_group() as keeping:
+                    if self.runs_actions:
+                        self._start(keeping, "extend", lambda: self.leases.extend(store), Wakeup())
+                    if self.runs_queues:
+                        self._start(keeping, "prolong", lambda: batches.prolong(storage), Wakeup())
             finally:
                 await store.close()
 
@@ -256,7 +356,8 @@ class Worker:
         made = 0
         await self.intake.relist()
         while True:
-            await self.balancing.step()
+            while await self.balancing.step() == 0:
+                pass
             rest_s, made_before = await self.intake.step(), made
             await self.runner.start_timed()
             while self.runner.has_waiting:
@@ -275,6 +376,14 @@ async def _opened(store: Store, sleep: Callable[[float], Awaitable[None]]) -> No
         except Exception:
             # Whatever it is: without this thread every handler that outlasts a lease would be lost.
             await sleep(0.5)
+
+
+def _why_idle(app: App, *, only_queues: bool) -> str:
+    if len(app.queues.handlers) > 0:
+        return "processors is 0, so that nothing is left to be done: choose 1 or more"
+    if only_queues:
+        return "the application has no handlers of queues: register some with @app.queues.handler(name)"
+    return "the application has no handlers: register some with @app.action(name) or @app.queues.handler(name)"
 
 
 def _instance(app: App) -> str:

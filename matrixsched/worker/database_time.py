@@ -7,7 +7,7 @@ bracket bounds how far the two clocks are apart; all of them together bound it t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 FORGET_AFTER_S = 5.0
 """Clocks drift apart and are set: what was learned is forgotten after at most twice this time."""
@@ -53,3 +53,8 @@ class DatabaseTime:
     def perhaps_reached(self, moment: datetime) -> float:
         """From when on, on our clock, the database's time may be past that moment."""
         return (moment - _EPOCH).total_seconds() - (self._before & self._present).most
+
+    def latest(self, at: float) -> datetime | None:
+        """The database's time at a moment of our clock, at the latest; None if nothing is known of it."""
+        most = (self._before & self._present).most
+        return None if most == float("inf") else _EPOCH + timedelta(seconds=at + most)

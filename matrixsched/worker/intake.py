@@ -98,8 +98,8 @@ class Intake:
         return every_s
 
     async def _look(self) -> float:
-        room = self._runner.room
-        self.is_short_of_room = room <= 0 or self.gated_room <= 0 or self._runner.suspect_room <= 0
+        room, gated_room = self._runner.room, self.gated_room
+        self.is_short_of_room = room <= 0 or gated_room <= 0 or self._runner.suspect_room <= 0
         if room <= 0:
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
@@ -113,7 +113,7 @@ class Intake:
                     holder=self._name,
                     lease=self._policy.shard_lease,
                     lanes=self._special_lanes(),
-                    gated_handlers=self._handlers.names if self.gated_room > 0 else (),
+                    gated_handlers=self._handlers.names if gated_room > 0 else (),
                     ahead=self.lead + self.ahead / 2,
                     turn=turn,
                 )
@@ -336,7 +336,11 @@ class _Sync:
             try:
                 claimed = await self._store.run(transition)
             except OutcomeUnknown:
-                self._hand_over(await self._found(asked_at, [*self._lanes, UNGATED, EVENT]), asked_at)
+                found = await self._found(asked_at, [*self._lanes, UNGATED, EVENT])
+                if self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() / 3:
+                    self._hand_over(found, asked_at)
+                elif found:
+                    await self._store.run(self._do.give_back(found))  # as whatever could not be started soon
                 raise
         self._hand_over(claimed.attempts, asked_at)
         self._filled |= dict.fromkeys(claimed.gated_lanes)
@@ -347,9 +351,12 @@ class _Sync:
         self.claimed += self._runner.accept(attempts, asked_at)
 
     async def _found(self, asked_at: float, lanes: Sequence[str]) -> list[Attempt]:
-        """The answer to a claim was lost: what of it we hold, or it counts as interrupted without ever having run."""
+        """The answer to a claim was lost: what of it we hold, or it counts as interrupted without ever having run.
+
+        Looked for also if it was waited for in vain for as long as a worker waits, which is a third of a lease.
+        """
         failures = 0
-        while self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() / 3:
+        while self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() * 2 / 3:
             try:
                 attempts = await self._store.run(
                     self._do.claimed_by(

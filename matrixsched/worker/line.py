@@ -32,6 +32,10 @@ class Line:
         """How many will need a handler at their time, and not later."""
         return len(self._prompt) + len(self._timed)
 
+    def unhurried_among_next(self, count: int) -> int:
+        """How many of the next so many have no slot that is void soon."""
+        return max(0, min(count, len(self)) - len(self._prompt))
+
     def put(self, held: Held) -> bool:
         """Put it in its place; whether it is now the first whose slot is yet to begin."""
         now = self._clock.monotonic()
@@ -59,6 +63,15 @@ class Line:
         while self._waiting and self._waiting[0].asked_at <= asked_at:
             stale.append(self._waiting.popleft())
         return stale
+
+    def take_void(self) -> list[Held]:
+        """Those that cannot start in their slots any more."""
+        now = self._clock.monotonic()
+        void = [held for held in (*self._prompt, *self._waiting) if now > held.void_at]
+        if void:
+            self._prompt = deque(held for held in self._prompt if now <= held.void_at)
+            self._waiting = deque(held for held in self._waiting if now <= held.void_at)
+        return void
 
     def clear(self) -> list[Held]:
         """All of them."""

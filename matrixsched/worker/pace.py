@@ -52,7 +52,7 @@ async def paced(
             await anyio.lowlevel.checkpoint()
 
 
-def described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """Our own errors hold no secrets; of others, which may hold values, only what and where."""
     if isinstance(error, MatrixSchedError):
         return f"{type(error).__name__}: {error}"

@@ -9,6 +9,13 @@ from datetime import timedelta
 from matrixsched.errors import ConfigurationError
 from matrixsched.rules.action import State
 from matrixsched.rules.gates import LOOK_AGAIN
+from matrixsched.rules.queues import (
+    BATCH_SIZE_DEFAULT,
+    BATCH_SIZE_MAX,
+    VISIBILITY_DEFAULT,
+    VISIBILITY_MAX,
+    VISIBILITY_MIN,
+)
 from matrixsched.rules.retention import KEEP_DEFAULT
 from matrixsched.rules.times import DURATION_MAX
 
@@ -20,6 +27,8 @@ SLOTS_AHEAD_MAX = timedelta(seconds=10)
 """Slots that lie much further ahead are taken for those of a clock that was set back, and given out again."""
 REQUESTS_KEPT_MIN = timedelta(minutes=5)
 """Well over the longest time for which a statement, its twin or a patient caller can be under way."""
+
+PROCESSORS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,14 @@ class WorkerPolicy:
     """How often old actions, requests and dead rows are looked for, by one worker of all."""
     tidy_batch: int = 500
     """How many of a kind are tidied away in a transaction."""
+    processors: int = 1
+    """Batches of queues that are handled at once; none: the queues are left to other workers."""
+    queue_batch_size: int = BATCH_SIZE_DEFAULT
+    """Tasks at most in a batch, where neither the store nor the handler says so; so is the next one."""
+    visibility_timeout: timedelta = VISIBILITY_DEFAULT
+    """How soon others have the tasks of a worker that died; prolonged while a batch is worked on."""
+    queues_idle_until_told: bool = False
+    """Whether no queue is looked at before a manager has said which."""
 
     @property
     def retention(self) -> Mapping[State, timedelta]:
@@ -126,6 +143,19 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             REQUESTS_KEPT_MIN <= policy.keep_requests <= DURATION_MAX,
             f"keep_requests ({policy.keep_requests / second:g} s) must be at least {REQUESTS_KEPT_MIN / second:g} s: "
             "a call that is sent again within that time must be known",
+        ),
+        (
+            0 <= policy.processors <= PROCESSORS_MAX,
+            f"processors is {policy.processors}: choose 0 to {PROCESSORS_MAX}",
+        ),
+        (
+            1 <= policy.queue_batch_size <= BATCH_SIZE_MAX,
+            f"queue_batch_size is {policy.queue_batch_size}: choose 1 to {BATCH_SIZE_MAX}",
+        ),
+        (
+            VISIBILITY_MIN <= policy.visibility_timeout <= VISIBILITY_MAX,
+            f"visibility_timeout ({policy.visibility_timeout / second:g} s) must be between "
+            f"{VISIBILITY_MIN / second:g} s and {VISIBILITY_MAX / second:g} s",
         ),
         (policy.history_max >= 1, f"history_max is {policy.history_max}: choose 1 or more"),
         (1 <= policy.tidy_batch <= 10_000, f"tidy_batch is {policy.tidy_batch}: choose 1 to 10000"),

@@ -122,7 +122,10 @@ class Recorder:
         return False
 
     async def _send(self, batch: list[Ended]) -> Mapping[UUID, Answer]:
-        return await self._store.run(self._store.transitions.record(batch, history_max=self._policy.history_max))
+        do, history_max = self._store.transitions, self._policy.history_max
+        if any(ended.delivery is not None for ended in batch):
+            return await self._store.run(do.record_deliveries(batch, history_max=history_max))
+        return await self._store.run(do.record(batch, history_max=history_max))
 
     def _put_back(self, batch: list[Ended]) -> None:
         """Perhaps recorded, perhaps not: sent again it does nothing twice."""

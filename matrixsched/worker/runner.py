@@ -30,6 +30,7 @@ from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import gated_room, room
 from matrixsched.rules.outcome import (
     Cancel,
+    Delivered,
     Done,
     Ending,
     Failed,
@@ -119,9 +120,11 @@ class Runner:
 
     def gated_room(self, within_s: float) -> int:
         """How many attempts may be claimed whose slots begin within that time and do not wait for a handler."""
+        # Of those that were just claimed some are as good as running: it is for the event loop to begin with them.
+        starting = self._line.unhurried_among_next(self._slots_in_use - len(self._running))
         return gated_room(
             slots=self._policy.concurrency - self._leaked,
-            busy=len(self._running) + self._line.pressing,
+            busy=len(self._running) + starting + self._line.pressing,
             ended_per_s=self._pace_per_s,
             within_s=within_s,
         )
@@ -244,6 +247,12 @@ class Runner:
         """The database's time, as far as can be told without asking it."""
         return held.attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - held.asked_at)
 
+    def _latest_now(self, held: Held) -> datetime:
+        """The same, less the time that the claim was on its way, where other answers tell: no tick that is still to
+        come is to be left out."""
+        now, latest = self._database_now(held), self.database_time.latest(self._clock.monotonic())
+        return now if latest is None else max(held.attempt.claimed_at, min(now, latest))
+
     # One attempt.
 
     async def _run(self, run: Run) -> Ending | None:
@@ -350,7 +359,7 @@ class Runner:
 
     def _end(self, held: Held, ending: Ending, started_at: float) -> None:
         attempt = held.attempt
-        now = self._database_now(held)
+        now = self._latest_now(held)
         verdict = self._verdict(attempt, ending, now)
         if verdict is None:
             self._drop(held)  # the row comes due by itself, as interrupted
@@ -358,7 +367,8 @@ class Runner:
         self._ended_count += 1
         self._suspects -= is_suspect(attempt.interruptions)
         held.ended = True
-        self._recorder.put(Ended(attempt.claim, verdict))
+        delivery = ending.item if isinstance(ending, Delivered) else None
+        self._recorder.put(Ended(attempt.claim, verdict, delivery))
         if self._events.wants(AttemptEnded):
             run_s = self._clock.monotonic() - started_at
             self._events.emit(
@@ -451,7 +461,8 @@ class Runner:
 
     async def _give_back_stale(self, now: float) -> None:
         patience_s = self._policy.attempt_lease.total_seconds() / 3
-        stale, self._void = self._void, []
+        # Without waiting for a handler to be free that would find out: by then their leases may be over.
+        stale, self._void = [*self._void, *self._line.take_void()], []
         if stale:
             self._events.emit(SlotsVoided(len(stale)))
         await self._give_back([*stale, *self._line.take_older_than(now - patience_s)])

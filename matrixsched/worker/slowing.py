@@ -19,8 +19,11 @@ async def tell_fleet(
     store: Store, attempt: Attempt, told: SlowDown, events: Events, *, now: datetime, patience_s: float
 ) -> None:
     """Close the limit, or slow it down. If that fails the outcome still counts: the next attempt will be told again."""
+    limit = told.limit_of(attempt)
+    if limit is None:
+        return
     change = store.transitions.slow_down(
-        told.limit_of(attempt),
+        limit,
         told.lasting(now),
         rate=None if told.rate is None else check_rate(told.rate),
         reason=storable(told.reason) or None,

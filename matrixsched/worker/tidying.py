@@ -1,7 +1,7 @@
 """Hygiene: what is old, dead or too late goes, a small batch at a time, by one worker at a time.
 
 The lease of the chore spares the others the work; correctness does not hang on it, for every statement is safe beside
-its like. A holder that is killed is replaced when its lease is over, and how far the sweeps had come is stored with it.
+its like. How far the sweeps have come is stored with it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from datetime import timedelta
 
 from matrixsched.clock import Chance, Clock
 from matrixsched.events import Events, Tidied
+from matrixsched.rules.queues import VISIBILITY_MAX
 from matrixsched.store.chores import TIDY
+from matrixsched.store.queues import SweptTasks
 from matrixsched.store.store import Store
 from matrixsched.store.values import SweepPosition, Swept, TidyPosition
+from matrixsched.worker.chore import Chore
 from matrixsched.worker.policy import ATTEMPT_LEASE_MAX, WorkerPolicy
 
 SWEEPS_PER_TURN = 10
@@ -35,32 +38,24 @@ class Tidying:
         self._policy = policy
         self._events = events
         self._clock = clock
-        self._holder = chance.guid()
-        self._may_hold = False
-        """Whether the chore is ours, or would be if an answer that was lost said so."""
+        self.chore = Chore(store, TIDY, chance.guid(), lease=policy.shard_lease, every=policy.tidy_every)
 
     async def step(self) -> float:
         """One batch of each kind, if it is our turn; the rest until there may be more to do."""
         every = self._policy.tidy_every
-        self._may_hold = True
-        position = await self._store.run(
-            self._do.take_chore(TIDY, self._holder, lease=self._policy.shard_lease, every=every)
-        )
+        position = await self.chore.take()
         if position is None:
-            self._may_hold = False
             return every.total_seconds()
         began = self._clock.monotonic()
         batch = await self._batch(position)
         if batch.tidied != Tidied(0, 0, 0):
             self._events.emit(batch.tidied)
         if batch.position.is_complete and not batch.is_full:
-            await self._store.run(self._do.end_chore(TIDY, self._holder, TidyPosition()))
-            self._may_hold = False
+            await self.chore.end()
             return every.total_seconds()
         # At most half of the time is spent on it, however much there is.
         rest_s = self._clock.monotonic() - began if batch.is_full else every.total_seconds() / SWEEPS_PER_TURN
-        lease = self._policy.shard_lease + timedelta(seconds=rest_s)
-        await self._store.run(self._do.keep_chore(TIDY, self._holder, batch.position, lease=lease))
+        await self.chore.keep(batch.position, rest=timedelta(seconds=rest_s))
         return rest_s
 
     async def expire(self) -> bool:
@@ -72,12 +67,6 @@ class Tidying:
             self._events.emit(Tidied(0, 0, rows, expired=expiry.expired, expired_of=expiry.templates))
         return expiry.gone >= limit
 
-    async def leave(self) -> None:
-        """Let another worker go on with it at once, and not only when the lease is over."""
-        if self._may_hold:
-            await self._store.run(self._do.leave_chore(TIDY, self._holder))
-            self._may_hold = False
-
     async def _batch(self, position: TidyPosition) -> _Batch:
         run, limit = self._store.run, self._policy.tidy_batch
         pruned = [
@@ -88,16 +77,17 @@ class Tidying:
         expiry = await run(self._do.expire_waiting(limit=limit))
         rows = await self._sweep_rows(position.rows)
         history = await self._sweep_history(position.history)
+        tasks = await self._sweep_tasks(position.tasks)
         tidied = Tidied(
             actions=sum(pruned),
             requests=requests,
             rows=rows.gone + expiry.gone - expiry.expired,
             expired=expiry.expired,
-            leases=rows.shortened,
+            leases=rows.shortened + tasks.shortened,
             history=history.gone,
             expired_of=expiry.templates,
         )
-        following = TidyPosition(_unless_complete(rows), _unless_complete(history))
+        following = TidyPosition(_unless_complete(rows), _unless_complete(history), tasks.position)
         finds = (rows.gone and following.rows) or (history.gone and following.history)
         return _Batch(tidied, following, is_full=max(*pruned, requests, expiry.gone) >= limit or bool(finds))
 
@@ -114,6 +104,11 @@ class Tidying:
         return await self._store.run(
             self._do.sweep_history(position, limit=self._policy.tidy_batch, history_max=self._policy.history_max)
         )
+
+    async def _sweep_tasks(self, after: int | None) -> SweptTasks:
+        if after is None:
+            return SweptTasks(None, 0)
+        return await self._store.run(self._do.sweep_tasks(after, limit=self._policy.tidy_batch, reach=VISIBILITY_MAX))
 
 
 _COMPLETE = Swept(0, SweepPosition())

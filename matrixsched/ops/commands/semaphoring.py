@@ -24,7 +24,7 @@ from matrixsched.ops.render import Count, as_argument, differences, say, show_fa
 from matrixsched.ops.semaphores import COUNT_MAX, Crowd, Standing
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.rules.names import check_name
-from matrixsched.rules.semaphore import ACTIVE_DEFAULT, Semaphore, Task, TaskState
+from matrixsched.rules.semaphore import ACTIVE_DEFAULT, Semaphore, Task, TaskState, check_semaphore_key
 from matrixsched.semaphores import BATCH, PAGE_MAX, changed_semaphore, usual_try_release
 
 commands = typer.Typer(
@@ -112,7 +112,7 @@ def set_semaphore(
 ) -> None:
     """Create a semaphore, or change what is given of one. With fewer places holders are asked, and nobody loses one."""
     app = given.app()
-    check_name("semaphore key", key)
+    check_semaphore_key(key)
     if hold_for is not None and for_good:
         raise WrongUse("--hold-for and --for-good are both given: choose one")
     duration = None if hold_for is None else read_duration("--hold-for", hold_for, zero=False)

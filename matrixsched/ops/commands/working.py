@@ -1,8 +1,8 @@
-"""`matrixsched worker` and `matrixsched demo`."""
+"""`matrixsched worker`, `matrixsched queue-worker` and `matrixsched demo`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,29 +11,40 @@ from matrixsched.ops.exits import DONE, FAILED
 from matrixsched.ops.render import say, show_facts
 from matrixsched.ops.settings import OF_THE_WORKER, policy_of
 
+if TYPE_CHECKING:
+    from matrixsched.ops.process import WorkerCommand
+
+Target = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in tasks:app; the App says which database.")
+]
+
 
 def register(cli: typer.Typer) -> None:
-    for command in (worker, demo):
+    for command in (worker, queue_worker, demo):
         cli.command()(command)
 
 
 @taking(*OF_THE_WORKER)
-def worker(
-    given: Given,
-    target: Annotated[
-        str,
-        typer.Argument(metavar="MODULE:APP", help="Where the App is, as in tasks:app; the App says which database."),
-    ],
-) -> None:
-    """Run actions until SIGTERM or SIGINT; a second signal leaves handlers no grace."""
+def worker(given: Given, target: Target) -> None:
+    """Run actions, and handle queues, until SIGTERM or SIGINT; a second signal leaves handlers no grace."""
+    raise typer.Exit(_work(given, target, "worker"))
+
+
+@taking(*OF_THE_WORKER)
+def queue_worker(given: Given, target: Target) -> None:
+    """Handle queues only, until SIGTERM or SIGINT; a second signal leaves handlers no grace."""
+    raise typer.Exit(_work(given, target, "queue-worker"))
+
+
+def _work(given: Given, target: str, command: WorkerCommand) -> int:
     # Imported here: Prometheus and the loop are of no use to the commands that only ask.
     from matrixsched.ops.process import WorkerOptions, run_worker
     from matrixsched.ops.supervisor import run_supervisor
 
     reading = given.reading
     given.share_file()
-    options = WorkerOptions(target=target, settings=reading.settings, policy=policy_of(reading))
-    raise typer.Exit(run_worker(options) if options.settings.processes == 1 else run_supervisor(options))
+    options = WorkerOptions(target=target, settings=reading.settings, policy=policy_of(reading), command=command)
+    return run_worker(options) if options.settings.processes == 1 else run_supervisor(options)
 
 
 def demo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -45,6 +46,8 @@ CONFLICTS_MAX = 5
 """How often a transition is begun again after the database rolled it back by itself (deadlock, serialization)."""
 
 _CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+# Of a connection that is lost, and of one to which the server said goodbye while nobody asked: confused from then on.
+_CONFUSED = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _INIT_RACES = (
     asyncpg.UniqueViolationError,
     asyncpg.DuplicateObjectError,
@@ -124,15 +127,17 @@ class PostgresStore:
 
     async def open(self) -> None:
         try:
-            self._pool = await asyncpg.create_pool(
+            pool = await asyncpg.create_pool(
                 self._url,
-                min_size=1,
+                min_size=0,  # a pool that has to keep some fills the log with traces while the database is away
                 max_size=self._connections,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 connect=_connect,
                 init=_note_isolation,
                 **self._how(),
             )
+            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S):
+                self._pool = pool
         except Exception as error:
             raise self._connecting(error) from None
 
@@ -179,7 +184,7 @@ class PostgresStore:
             raise
         except Exception as error:
             # After a time limit the statement may still be under way: the connection is not to be handed on.
-            broken = connection.is_closed() or isinstance(error, TimeoutError)
+            broken = _is_closed(connection) or isinstance(error, TimeoutError | asyncpg.InternalClientError)
             raise self._failed(transition.name, error) from None
         finally:
             await self._put_back(connection, broken)
@@ -207,7 +212,9 @@ class PostgresStore:
             return
         if broken:
             # Also after a cancellation: a statement may still be under way, nobody must be handed this connection.
-            connection.terminate()
+            # If it was lost, the pool has taken it back already, and says so.
+            with suppress(*_CONFUSED):
+                connection.terminate()
         with anyio.move_on_after(1, shield=True):
             await self._pool.release(connection)
 
@@ -264,7 +271,7 @@ class PostgresStore:
         except Exception as error:
             raise self._failed("upgrade", error) from None
         finally:
-            await self._put_back(connection, connection.is_closed())
+            await self._put_back(connection, _is_closed(connection))
 
     async def _apply(self, connection: asyncpg.Connection, prefix: str, shard_count: int) -> list[str]:
         rows = await connection.fetch(f"select number, checksum from {prefix}migrations")  # noqa: S608
@@ -298,7 +305,7 @@ class PostgresStore:
         except Exception as error:
             raise self._failed("drop", error) from None
         finally:
-            await self._put_back(connection, connection.is_closed())
+            await self._put_back(connection, _is_closed(connection))
 
     async def watch(self, changed: Callable[[], None]) -> None:
         if not self._listen:
@@ -307,7 +314,7 @@ class PostgresStore:
         while True:
             try:
                 await self._listen_once(changed)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            except (OSError, asyncpg.PostgresError, TimeoutError, *_CONFUSED):
                 failures += 1
             else:
                 failures = 1
@@ -330,7 +337,7 @@ _UNKNOWN = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
+    *_CONFUSED,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
@@ -352,6 +359,14 @@ async def _connect(*where: Any, **how: Any) -> asyncpg.Connection:
     """Connect, also if the caller is cancelled meanwhile: asyncpg would leave an error behind that nobody awaits."""
     with anyio.CancelScope(shield=True):
         return await asyncpg.connect(*where, **how)
+
+
+def _is_closed(connection: asyncpg.Connection) -> bool:
+    """Of one that was lost while in use nothing can be asked: the pool has taken it back by then."""
+    try:
+        return bool(connection.is_closed())
+    except _CONFUSED:
+        return True
 
 
 async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:

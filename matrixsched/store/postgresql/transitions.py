@@ -1,4 +1,4 @@
-"""The protocol on PostgreSQL: each transition is one statement; the text is in sql/postgresql/."""
+"""The protocol on PostgreSQL: each transition is one statement, or says why not; the text is in sql/postgresql/."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from matrixsched.store.codec import encode_terms
 from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
 from matrixsched.store.postgresql.planning import PostgresPlanning
+from matrixsched.store.postgresql.queues import PostgresQueues
 from matrixsched.store.postgresql.reports import PostgresReports
 from matrixsched.store.postgresql.rows import action_of, attempt_of
 from matrixsched.store.postgresql.semaphores import PostgresSemaphores
@@ -54,7 +55,13 @@ def channel_of(installation: str) -> str:
 
 
 class PostgresTransitions(
-    PostgresHygiene, PostgresGating, PostgresPlanning, PostgresReports, PostgresSemaphores, PostgresStock
+    PostgresHygiene,
+    PostgresGating,
+    PostgresPlanning,
+    PostgresQueues,
+    PostgresReports,
+    PostgresSemaphores,
+    PostgresStock,
 ):
     def __init__(self, installation: str, *, clock: Clock | None = None) -> None:
         """`clock` replaces the database's own; for tests."""
@@ -330,7 +337,14 @@ class PostgresTransitions(
             errors=[verdict.error for verdict in verdicts],
             history_max=history_max,
         )
-        return {row["action_guid"]: Answer(row["answer"]) for row in rows}
+        answers = {row["action_guid"]: Answer(row["answer"]) for row in rows}
+        if superseded := [one.claim for one in ended if answers[one.claim.guid] is Answer.SUPERSEDED]:
+            yield self._ask(
+                "unblock",
+                shard_ids=[claim.shard for claim in superseded],
+                action_ids=[claim.action_id for claim in superseded],
+            )
+        return answers
 
     @transition
     def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:

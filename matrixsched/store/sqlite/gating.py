@@ -70,6 +70,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
         if gated:
             rows = _with_suspects(rows, suspect_room)
         seen, rows = len(rows), _without_waiting(rows, claim_limit)
+        yield from self._end_late(shard, rows, now)
         if dead := [(shard, *row_key(row)) for row in rows if row["verdict"] == "dead"]:
             yield self._each("claim.drop", KEY, dead)
         if interrupted := [interruption_of(row, shard, now) for row in rows if row["claimed_by"] is not None]:
@@ -84,6 +85,13 @@ class SqliteGating(SqliteAsking, GatedClaims):
             if row["verdict"] == "claimed"
         ]
         return Claimed(seen, attempts, gated_lanes_of(rows))
+
+    def _end_late(self, shard: int, rows: Iterable[Row], now: int) -> Conversation[None]:
+        """The live versions of these may run: earlier ones whose leases are over must not be prolonged beside them."""
+        left = ("dead", "waiting")
+        if late := [(shard, *row_key(row), now) for row in rows if row["has_late"] and row["verdict"] not in left]:
+            yield self._each("claim.remember_late", (*KEY, "now"), late)
+            yield self._each("claim.drop_late", (*KEY, "now"), late)
 
     # What the gated claim asks.
 
@@ -141,8 +149,9 @@ class SqliteGating(SqliteAsking, GatedClaims):
         turn = yield self._ask("relist_lanes.turn", every=span(every), now=now)
         if not turn:
             return False
-        yield self._ask("relist_lanes.list", now=now)
+        # In this order: as on PostgreSQL, what is listed now is put off, if need be, the next time.
         yield self._ask("relist_lanes.put_off", look_again=span(look_again), now=now)
+        yield self._ask("relist_lanes.list", now=now)
         yield self._ask("relist_lanes.unlist")
         yield self._ask("relist_lanes.forget", now=now)
         yield self._ask("relist_lanes.done", now=now)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from matrixsched.rules.semaphore import Semaphore, Task, TaskState
-from matrixsched.store.semaphores import Balances, Enqueued, NewTask, TaskCounts, TaskName
+from matrixsched.store.semaphores import Enqueued, NewTask, SemaphoreWrites, TaskCounts, TaskName
 from matrixsched.store.sqlite.asking import SqliteAsking
-from matrixsched.store.sqlite.rows import as_json, moment_of, moment_or_none, span
+from matrixsched.store.sqlite.rows import as_json, in_microseconds_or_none, moment_of, moment_or_none, span
 from matrixsched.store.transition import Conversation, Row, transition
 
 
-class SqliteSemaphores(Balances, SqliteAsking):
+class SqliteSemaphores(SqliteAsking, SemaphoreWrites):
     @transition
     def make_semaphore(self, semaphore: Semaphore) -> Conversation[Semaphore]:
         found = yield self._ask("semaphores.find", semaphore=semaphore.key)
@@ -21,42 +21,42 @@ class SqliteSemaphores(Balances, SqliteAsking):
             yield self._ask("semaphores.libraries")
             yield self._ask("semaphores.create", **_columns(semaphore), now=self._now())
             found = yield self._ask("semaphores.find", semaphore=semaphore.key)
-        return _semaphore(found[0])
+        return self._semaphore(found[0])
 
-    @transition
-    def find_semaphore(self, key: str) -> Conversation[Semaphore | None]:
-        rows = yield self._ask("semaphores.find", semaphore=key)
-        return _semaphore(rows[0]) if rows else None
-
-    @transition
-    def semaphores(self, *, after: str, limit: int) -> Conversation[list[Semaphore]]:
-        rows = yield self._ask("semaphores.page", after=after, limit=limit)
-        return [_semaphore(row) for row in rows]
-
-    @transition
-    def update_semaphore(self, semaphore: Semaphore, change_guid: UUID) -> Conversation[Semaphore | None]:
-        rows = yield self._ask("semaphores.update", **_columns(semaphore), now=self._now())
-        if not rows:
-            return None
+    def _write_semaphore(self, semaphore: Semaphore, change_guid: UUID) -> Conversation[Semaphore]:
+        (row,) = yield self._ask("semaphores.update", **_columns(semaphore), now=self._now())
         yield self._ask("semaphores.change", semaphore=semaphore.key, change_guid=str(change_guid))
-        return _semaphore(rows[0])
+        return self._semaphore(row)
 
     @transition
     def enqueue_tasks(
-        self, key: str, tasks: Sequence[NewTask], request_guid: UUID, *, change_guid: UUID, tell: bool
+        self,
+        key: str,
+        tasks: Sequence[NewTask],
+        request_guid: UUID,
+        *,
+        change_guid: UUID,
+        since: datetime | None = None,
+        tell: bool,
     ) -> Conversation[Enqueued | None]:
         now = self._now()
         if not (yield self._ask("semaphores.find", semaphore=key)):
             return None
         if not (yield self._ask("enqueue_tasks.request", semaphore=key, request_guid=str(request_guid), now=now)):
-            return Enqueued(0, 0)
-        given = [(task.id, task.priority, str(task.guid)) for task in tasks]
-        rows = yield self._ask("enqueue_tasks.write", semaphore=key, tasks=as_json(given), now=now)
+            return (yield from self._enqueued_before(key, tasks))
+        given = as_json([(task.id, task.priority, str(task.guid), task.position) for task in tasks])
+        since_us = in_microseconds_or_none(since)
+        rows = yield self._ask("enqueue_tasks.write", semaphore=key, tasks=given, since=since_us, now=now)
         if rows:
             yield self._ask("semaphores.change", semaphore=key, change_guid=str(change_guid))
         new = {str(task.guid) for task in tasks}
         created = sum(row["guid"] in new for row in rows)
         return Enqueued(created, len(rows) - created)
+
+    def _enqueued_before(self, key: str, tasks: Sequence[NewTask]) -> Conversation[Enqueued]:
+        given = [(task.id, str(task.guid)) for task in tasks]
+        (row,) = yield self._ask("semaphore_tasks.created", semaphore=key, tasks=as_json(given))
+        return Enqueued(row["created"], 0)
 
     @transition
     def release_tasks(
@@ -70,38 +70,48 @@ class SqliteSemaphores(Balances, SqliteAsking):
         tell: bool,
     ) -> Conversation[list[str] | None]:
         if not (yield self._ask("release_tasks.request", request_guid=str(request_guid), now=self._now())):
-            return None
+            return None if (yield from self._carried_out(change_guid)) else []
         rows = yield self._ask("release_tasks.there", semaphore=key, tasks=_names(tasks))
         there = [row["task_id"] for row in rows]
         if there and (missing_ok or len(there) == len(tasks)):
             yield self._ask("release_tasks.delete", semaphore=key, task_ids=as_json(there))
-            yield self._ask("semaphores.change", semaphore=key, change_guid=str(change_guid))
+            yield from self._note_change(key, change_guid)
         return there
+
+    def _note_change(self, key: str, change_guid: UUID) -> Conversation[None]:
+        yield self._ask("semaphores.change", semaphore=key, change_guid=str(change_guid))
+        yield self._ask("carried_out.note", change_guid=str(change_guid), now=self._now())
+
+    def _carried_out(self, change_guid: UUID) -> Conversation[bool]:
+        (row,) = yield self._ask("carried_out.ask", change_guid=str(change_guid))
+        return bool(row["carried_out"])
+
+    @transition
+    def step_back(
+        self,
+        key: str,
+        task: TaskName,
+        request_guid: UUID,
+        *,
+        priority: float | None,
+        guid: UUID,
+        change_guid: UUID,
+        tell: bool,
+    ) -> Conversation[bool | None]:
+        if not (yield self._ask("release_tasks.request", request_guid=str(request_guid), now=self._now())):
+            return None if (yield from self._carried_out(change_guid)) else False
+        hold = None if task.guid is None else str(task.guid)
+        rows = yield self._ask(
+            "step_back", semaphore=key, task_id=task.id, hold=hold, priority=priority, guid=str(guid)
+        )
+        if rows:
+            yield from self._note_change(key, change_guid)
+        return bool(rows)
 
     @transition
     def renew_tasks(self, key: str, tasks: Sequence[TaskName]) -> Conversation[list[str]]:
         rows = yield self._ask("renew_tasks", semaphore=key, tasks=_names(tasks), now=self._now())
         return [row["task_id"] for row in rows]
-
-    @transition
-    def held_tasks(self, key: str, *, limit: int) -> Conversation[list[Task]]:
-        rows = yield self._ask("semaphore_tasks.held", semaphore=key, limit=limit)
-        return [_task(row) for row in rows]
-
-    @transition
-    def waiting_tasks(self, key: str, *, limit: int) -> Conversation[list[Task]]:
-        rows = yield self._ask("semaphore_tasks.waiting", semaphore=key, limit=limit)
-        return [_task(row) for row in rows]
-
-    @transition
-    def find_task(self, key: str, task_id: str) -> Conversation[Task | None]:
-        rows = yield self._ask("semaphore_tasks.find", semaphore=key, task_id=task_id)
-        return _task(rows[0]) if rows else None
-
-    @transition
-    def task_position(self, key: str, task_id: str, *, count_max: int) -> Conversation[int | None]:
-        rows = yield self._ask("semaphore_tasks.position", semaphore=key, task_id=task_id, count_max=count_max)
-        return int(rows[0]["before"]) if rows else None
 
     @transition
     def count_tasks(self, key: str, *, count_max: int) -> Conversation[TaskCounts]:
@@ -110,35 +120,58 @@ class SqliteSemaphores(Balances, SqliteAsking):
         return TaskCounts(moment_of(row["now"]), row["held"], row["asked"], row["waiting"], oldest_at)
 
     @transition
-    def changed_semaphores(self, *, limit: int) -> Conversation[list[str]]:
-        rows = yield self._ask("balance.changed", limit=limit, now=self._now())
+    def changed_semaphores(self, *, after: str = "") -> Conversation[list[str]]:
+        rows = yield self._ask("balance.changed", after=after, now=self._now())
         return [row["key"] for row in rows]
 
     # What a balance asks.
 
-    def _hold_semaphore(self, key: str) -> Conversation[Semaphore | None]:
+    def _hold_semaphore(self, key: str) -> Conversation[tuple[Semaphore, datetime] | None]:
         rows = yield self._ask("balance.hold", semaphore=key, now=self._now())
-        return _semaphore(rows[0]) if rows else None
+        return (self._semaphore(rows[0]), moment_of(rows[0]["now"])) if rows else None
 
     def _forget_changes(self, key: str) -> Conversation[None]:
         yield self._ask("balance.seen", semaphore=key)
 
-    def _lapse(self, key: str) -> Conversation[list[str]]:
-        rows = yield self._ask("balance.lapse", semaphore=key, now=self._now())
-        return [row["task_id"] for row in rows]
+    def _lapse(self, key: str, late: Sequence[Task], guids: Sequence[UUID]) -> Conversation[set[str]]:
+        given = [(task.id, str(task.guid), str(guid)) for task, guid in zip(late, guids, strict=True)]
+        rows = yield self._ask("balance.lapse", semaphore=key, tasks=as_json(given), now=self._now())
+        return {row["task_id"] for row in rows}
 
-    def _write_states(self, semaphore: Semaphore, changes: Sequence[tuple[Task, TaskState]]) -> Conversation[set[str]]:
-        given = [(task.id, str(task.guid), task.state.value) for task, _ in changes]
+    def _keep_for_good(self, key: str) -> Conversation[set[str]]:
+        rows = yield self._ask("balance.keep", semaphore=key)
+        return {row["task_id"] for row in rows}
+
+    def _write_states(self, semaphore: Semaphore, tasks: Sequence[Task]) -> Conversation[set[UUID]]:
+        given = [(task.id, str(task.guid), task.state.value) for task in tasks]
         hold_for = None if semaphore.hold_for is None else span(semaphore.hold_for)
         rows = yield self._ask(
             "balance.write", semaphore=semaphore.key, tasks=as_json(given), hold_for=hold_for, now=self._now()
         )
-        return {row["task_id"] for row in rows}
+        return {UUID(row["guid"]) for row in rows}
 
     def _end_balance(self, key: str, again: UUID | None) -> Conversation[None]:
         yield self._ask("balance.done", semaphore=key, now=self._now())
         if again is not None:
             yield self._ask("semaphores.change", semaphore=key, change_guid=str(again))
+
+    # How rows are read.
+
+    def _semaphore(self, row: Row) -> Semaphore:
+        hold_for = None if row["hold_for"] is None else timedelta(microseconds=row["hold_for"])
+        return Semaphore(key=row["key"], active=row["active"], try_release=row["try_release"], hold_for=hold_for)
+
+    def _task(self, row: Row) -> Task:
+        return Task(
+            id=row["task_id"],
+            priority=row["priority"],
+            state=TaskState(row["state"]),
+            guid=UUID(row["guid"]),
+            enqueued_at=moment_of(row["enqueued_at"]),
+            acquired_at=moment_or_none(row["acquired_at"]),
+            asked_at=moment_or_none(row["asked_at"]),
+            hold_until=moment_or_none(row["hold_until"]),
+        )
 
 
 def _names(tasks: Sequence[TaskName]) -> str:
@@ -152,21 +185,3 @@ def _columns(semaphore: Semaphore) -> dict[str, object]:
         "try_release": semaphore.try_release,
         "hold_for": None if semaphore.hold_for is None else span(semaphore.hold_for),
     }
-
-
-def _semaphore(row: Row) -> Semaphore:
-    hold_for = None if row["hold_for"] is None else timedelta(microseconds=row["hold_for"])
-    return Semaphore(key=row["key"], active=row["active"], try_release=row["try_release"], hold_for=hold_for)
-
-
-def _task(row: Row) -> Task:
-    return Task(
-        id=row["task_id"],
-        priority=row["priority"],
-        state=TaskState(row["state"]),
-        guid=UUID(row["guid"]),
-        enqueued_at=moment_of(row["enqueued_at"]),
-        acquired_at=moment_or_none(row["acquired_at"]),
-        asked_at=moment_or_none(row["asked_at"]),
-        hold_until=moment_or_none(row["hold_until"]),
-    )

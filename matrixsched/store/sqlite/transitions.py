@@ -27,6 +27,7 @@ from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.planning import SqlitePlanning
+from matrixsched.store.sqlite.queues import SqliteQueues
 from matrixsched.store.sqlite.reports import SqliteReports
 from matrixsched.store.sqlite.rows import (
     ACTION,
@@ -83,7 +84,9 @@ _MOVED = (*KEY, "lane", "scheduled_at", "expires_at", *_CLAIM, "created_at", "sy
 _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED})
 
 
-class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteReports, SqliteSemaphores, SqliteStock):
+class SqliteTransitions(
+    SqliteHygiene, SqliteGating, SqlitePlanning, SqliteQueues, SqliteReports, SqliteSemaphores, SqliteStock
+):
     @transition
     def schedule(
         self,
@@ -314,6 +317,7 @@ class SqliteTransitions(SqliteHygiene, SqliteGating, SqlitePlanning, SqliteRepor
         lease_end = now + span(attempt_lease)
         taken = [(shard, *row_key(row), row["created_at"]) for row in rows]
         yield self._each("move.remove", (*KEY, "created_at"), taken)
+        yield from self._end_late(shard, rows, now)
         live = [row for row in rows if row["verdict"] != "dead"]
         if changed := [(shard, *row_key(row)) for row in live if row["revision"] > 1]:
             yield self._each("move.drop", KEY, changed)

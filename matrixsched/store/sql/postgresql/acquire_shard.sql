@@ -80,6 +80,7 @@ chosen as materialized (
                                                 order by p.scheduled_at limit 1) w
                            limit 1) end,
                l.shard_id in (select shard_id from heads where priority = (select min(priority) from heads)))
+       /* pause point: acquire_lock */
      order by (first.lane = 'event' and first.scheduled_at <= {now}
                or second.lane = 'event' and second.scheduled_at <= {now}) is true desc,
               case cast(:turn as text)
@@ -123,7 +124,8 @@ select {now} as now, t.shard_id,
                         where r.priority <= coalesce((select min(priority) from heads), r.priority)) end as gated_lanes,
        coalesce((select true from matrixsched.processing_queue p
                   where p.lane >= 'limit|' and p.lane < 'quota}'
-                  order by p.lane limit 1), false) as holds,
+                  order by p.lane limit 1), false)
+           or exists (select from matrixsched.held_lanes) as holds,
        case when t.shard_id is null then least(
            -- What is ready is with somebody else at this moment: took it just now, or holds the shard.
            (select {now} + case when exists (select from heads) then interval '10 ms' else interval '50 ms' end

@@ -3,20 +3,23 @@
 -- anybody: what a user's transaction holds at this moment is left as it is, and balanced again.
 
 -- name: changed
--- Semaphores that something was changed about, or in which a place was held for too long; at most :limit.
+-- Semaphores behind :after that something was changed about, by key, and those in which a place was held for too long; at
+-- most a thousand of each. Neither how many nor where and when is known when the plan is made: so a plan that is kept
+-- looks as good as one made for this very look, which would cost more than the look itself.
 with recursive keys (key) as (
-    (select c.semaphore from matrixsched.semaphore_changes c order by c.semaphore limit 1)
+    (select c.semaphore from matrixsched.semaphore_changes c
+      where c.semaphore > (select cast(:after as text)) order by c.semaphore limit 1)
     union all
     select n.semaphore
       from keys k
      cross join lateral (select c.semaphore from matrixsched.semaphore_changes c
                           where c.semaphore > k.key order by c.semaphore limit 1) n
 )
-(select key from keys limit cast(:limit as integer))
+(select key from keys limit (select 1000))
 union
 (select semaphore from matrixsched.semaphore_tasks
-  where hold_until <= {now}
-  order by hold_until limit cast(:limit as integer));
+  where hold_until <= (select {now})
+  order by hold_until limit (select 1000));
 
 -- name: hold
 with patience as materialized (
@@ -28,28 +31,55 @@ select s.*, {now} as now
    for no key update skip locked;
 
 -- name: seen
--- Before the tasks are read: what changes after that leaves a mark that is still there.
+-- Before the tasks are read: what changes after that leaves a mark that is still there. Where nobody balanced for long
+-- there may be very many; what is left has it balanced once more.
 with marks as materialized (
     select c.change_guid from matrixsched.semaphore_changes c
      where c.semaphore = cast(:semaphore as text)
      order by c.change_guid
+     limit (select 10000)
        for update skip locked
 )
 delete from matrixsched.semaphore_changes c
  where c.semaphore = cast(:semaphore as text) and c.change_guid = any (array(select change_guid from marks));
 
 -- name: lapse
--- Places that were not renewed in time are free again. They are looked for among those that hold, in the order of the
--- index: however little is known of the table, those that wait are not read.
-with late as materialized (
+-- Who did not renew a place in time waits again, behind its like; who does so at this moment keeps it. Rows are written by
+-- key, as in `write`: in other words an update would be joined with what is given.
+with given as materialized (
+    select g.task_id, g.guid, g.new_guid
+      from unnest(cast(:task_ids as text[]), cast(:guids as uuid[]), cast(:new_guids as uuid[]))
+           as g (task_id, guid, new_guid)
+),
+late as materialized (
+    select t.task_id, t.priority, g.new_guid
+      from (select * from given order by task_id collate "C") g
+     cross join lateral (select t.task_id, t.priority from matrixsched.semaphore_tasks t
+                          where t.semaphore = cast(:semaphore as text) and t.task_id = g.task_id and t.guid = g.guid
+                            and (t.hold_until <= {now}) is true -- or each would be looked for by that
+                            for update skip locked) t
+)
+insert into matrixsched.semaphore_tasks as t (semaphore, task_id, priority, state, guid, enqueued_at)
+select cast(:semaphore as text), task_id, priority, 'waiting', new_guid, {now}
+  from late
+ order by task_id collate "C"
+on conflict (semaphore, task_id) do update
+   set state = 'waiting', guid = excluded.guid, enqueued_at = excluded.enqueued_at,
+       acquired_at = null, asked_at = null, hold_until = null
+returning t.task_id;
+
+-- name: keep
+-- Places are no longer to be renewed: those that were given before are held for good, too.
+with bound as materialized (
     select t.task_id from matrixsched.semaphore_tasks t
-     where t.semaphore = cast(:semaphore as text) and t.state <> 'waiting' and t.hold_until <= {now}
+     where t.semaphore = cast(:semaphore as text) and t.state <> 'waiting' and t.hold_until is not null
      order by t.priority desc, t.enqueued_at, t.task_id
      limit (select 1000000)
-       for update skip locked
+       for no key update skip locked
 )
-delete from matrixsched.semaphore_tasks t
- where t.semaphore = cast(:semaphore as text) and t.task_id = any (array(select task_id from late))
+update matrixsched.semaphore_tasks t
+   set hold_until = null
+ where t.semaphore = cast(:semaphore as text) and t.task_id = any (array(select task_id from bound))
 returning t.task_id;
 
 -- name: write
@@ -76,7 +106,7 @@ update matrixsched.semaphore_tasks t
        asked_at = case t.state when 'acquired' then {now} end,
        hold_until = case t.state when 'waiting' then {now} + cast(:hold_for as interval) else t.hold_until end
  where t.semaphore = cast(:semaphore as text) and t.task_id = any (array(select task_id from mine))
-returning t.task_id;
+returning t.guid;
 
 -- name: done
 with noted as (

@@ -9,6 +9,7 @@ wanted as materialized (
        and s.state = 'live'
        and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
        and (select count(*) from patience) >= 0
+       /* pause point: cancel_lock */
        for no key update
 ),
 request as (

@@ -11,6 +11,7 @@
 --                                                                      :suspect_room, lest it hides the others there
 --   waiting  it could run, but there is no room beyond :claim_limit    → left as it is
 --   claimed  all others: attempt + 1, returned with the action
+-- Claimed rows of other versions whose leases are over go, lest their attempts are prolonged beside the one at this version.
 -- At most :takes of each of :lanes. With :gated these are gated lanes, whose gates the caller holds open in the same
 -- transaction; rows that expired wait there for `expire_waiting`, lest they take the place of others.
 -- A row whose claimed_by is still set when it is due was interrupted. One row comes back even if nothing was claimed.
@@ -51,31 +52,38 @@ suspects as materialized ( -- of a gated lane, as many as there is room for; the
 limited as materialized ( -- what all actions, or all of a handler, must pass
     select name from matrixsched.limits where name = 'global' or name >= 'handler:' and name < 'handler;'
 ),
-siblings as materialized ( -- other versions of these actions under way, as the snapshot shows them: hardly ever any
-    select s.shard_id, s.action_id, s.action_guid
+siblings as materialized ( -- other versions of these actions, claimed as the snapshot shows them: hardly ever any
+    select s.*
       from due d
-     cross join lateral (select s.shard_id, s.action_id, s.action_guid
+     cross join lateral (select s.ctid as place, s.shard_id, s.action_id, s.action_guid
                            from matrixsched.processing_queue s
                           where s.shard_id = d.shard_id and s.action_id = d.action_id
                             and s.action_guid <> d.action_guid
-                            and s.claimed_by is not null and s.scheduled_at > {now}
+                            and s.claimed_by is not null
                          offset 0) s
 ),
-running as materialized ( -- those of them whose rows nobody writes now; locked, so that none ends unseen meanwhile
-    select b.action_id, s.scheduled_at
+met as materialized ( -- as they are now; locked, so that none ends or is prolonged unseen meanwhile
+    select b.place, b.action_id, b.action_guid, s.ctid, s.scheduled_at, s.scheduled_at > {now} as runs,
+           s.shard_id, s.attempt, s.claimed_by, s.claimed_at
       from siblings b
-     cross join lateral (select s.scheduled_at
+      left join lateral (select s.ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
                            from matrixsched.processing_queue s
                           where s.shard_id = b.shard_id and s.action_id = b.action_id and s.action_guid = b.action_guid
-                            and s.claimed_by is not null and s.scheduled_at > {now}
-                            for share of s skip locked) s
+                            and s.claimed_by is not null
+                            for update of s skip locked) s on true
+),
+running as materialized ( -- of each action until when another version is run, and whether somebody writes one now
+    select action_id, max(scheduled_at) filter (where runs) as scheduled_at,
+           bool_or(runs is null or not runs and ctid <> place) as is_written
+      from met
+     group by action_id
 ),
 found as materialized (
     select d.*, a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.expires_at, a.tick,
            a.tick_at, a.tick_failures, r.scheduled_at as blocked_until,
            case when a.action_guid is null then 'dead'
                 when r.scheduled_at is not null then 'blocked'
-                when d.action_id in (select action_id from siblings) then 'busy'
+                when r.is_written then 'busy'
                 when not cast(:gated as boolean) and a.handler <> all (cast(:handlers as text[])) then 'foreign'
                 when not cast(:gated as boolean) and a.lane <> 'event'
                      and (a.lane <> ''
@@ -92,8 +100,7 @@ found as materialized (
                           where a.shard_id = d.shard_id and a.action_id = d.action_id
                             and a.action_guid = d.action_guid and a.state = 'live'
                          offset 0) a on true
-      left join (select action_id, max(scheduled_at) as scheduled_at from running group by action_id) r
-        on r.action_id = d.action_id
+      left join running r on r.action_id = d.action_id
 ),
 judged as materialized (
     select f.*,
@@ -108,6 +115,14 @@ dropped as (
      where j.verdict = 'dead'
        and p.shard_id = cast(:shard_id as integer) and p.action_id = j.action_id and p.action_guid = j.action_guid
 ),
+over as materialized ( -- claimed, but their leases are over and the live version may run: they must not be prolonged
+    select m.* from met m
+     where not m.runs and m.ctid = m.place and m.action_guid not in (select action_guid from due)
+       and m.action_id in (select action_id from judged where verdict not in ('dead', 'waiting'))
+),
+ended as ( -- by place: these rows are locked
+    delete from matrixsched.processing_queue where ctid = any (array(select ctid from over))
+),
 remembered as (
     insert into matrixsched.attempt_history
            (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
@@ -116,6 +131,10 @@ remembered as (
            claimed_by, claimed_at, {now}
       from judged
      where claimed_by is not null and verdict not in ('busy', 'waiting')
+    union all
+    select shard_id, action_id, action_guid, attempt, 0, 'superseded', 'its worker did not report back', claimed_by,
+           claimed_at, {now}
+      from over
     on conflict do nothing
 ),
 settled as (

@@ -12,6 +12,7 @@ mine as materialized (
       join matrixsched.processing_queue p
         on p.shard_id = h.shard_id and p.action_id = h.action_id and p.action_guid = h.action_guid
        and p.attempt = h.attempt and p.claimed_by = h.claimed_by
+       /* pause point: give_back_lock */
        for update of p skip locked
 )
 update matrixsched.processing_queue p

@@ -1,7 +1,8 @@
 -- move (postgresql). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands
 -- for it. Rows that are due, pass no gate and may run here are claimed in passing, at most :claim_limit of them, as `claim`
 -- would, events first; those that have to pass one go to their gated lanes, told by name; what is not due waits in `coming`
--- if it has one, else ungated. Events pass none, and wait in a lane of their own, for whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail.
+-- if it has one, else ungated. Events pass none, and wait in a lane of their own, for whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail;
+-- and those whose leases are over, lest their attempts are prolonged beside the one at this version.
 -- Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
 with fence as materialized (
     select l.shard_id
@@ -24,24 +25,31 @@ taken as materialized ( -- locked: a late twin of this very statement must not t
 gone as ( -- by place: these rows are locked, and incoming rows never change
     delete from matrixsched.incoming_queue where ctid = any (array(select ctid from taken))
 ),
-siblings as materialized ( -- other versions of these actions under way, as the snapshot shows them: hardly ever any
-    select s.shard_id, s.action_id, s.action_guid
+siblings as materialized ( -- other versions of these actions, claimed as the snapshot shows them: hardly ever any
+    select s.*
       from taken t
-     cross join lateral (select s.shard_id, s.action_id, s.action_guid
+     cross join lateral (select s.ctid as place, s.shard_id, s.action_id, s.action_guid
                            from matrixsched.processing_queue s
                           where s.shard_id = t.shard_id and s.action_id = t.action_id
                             and s.action_guid <> t.action_guid
-                            and s.claimed_by is not null and s.scheduled_at > {now} and t.scheduled_at <= {now}
+                            and s.claimed_by is not null and t.scheduled_at <= {now}
                          offset 0) s
 ),
-running as materialized ( -- those of them whose rows nobody writes now; locked, so that none ends unseen meanwhile
-    select b.action_id, s.scheduled_at
+met as materialized ( -- as they are now; locked, so that none ends or is prolonged unseen meanwhile
+    select b.place, b.action_id, b.action_guid, s.ctid, s.scheduled_at, s.scheduled_at > {now} as runs,
+           s.shard_id, s.attempt, s.claimed_by, s.claimed_at
       from siblings b
-     cross join lateral (select s.scheduled_at
+      left join lateral (select s.ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
                            from matrixsched.processing_queue s
                           where s.shard_id = b.shard_id and s.action_id = b.action_id and s.action_guid = b.action_guid
-                            and s.claimed_by is not null and s.scheduled_at > {now}
-                            for share of s skip locked) s
+                            and s.claimed_by is not null
+                            for update of s skip locked) s on true
+),
+running as materialized ( -- of each action until when another version is run, and whether somebody writes one now
+    select action_id, max(scheduled_at) filter (where runs) as scheduled_at,
+           bool_or(runs is null or not runs and ctid <> place) as is_written
+      from met
+     group by action_id
 ),
 limited as materialized ( -- what all actions, or all of a handler, must pass
     select name from matrixsched.limits where name = 'global' or name >= 'handler:' and name < 'handler;'
@@ -53,7 +61,7 @@ judged as materialized (
            case when a.action_guid is null then 'dead'
                 when t.scheduled_at > {now} then 'waiting'
                 when r.scheduled_at is not null then 'blocked'
-                when t.action_id in (select action_id from siblings) then 'busy'
+                when r.is_written then 'busy'
                 when a.handler <> all (cast(:handlers as text[])) then 'foreign'
                 when a.lane = 'event' then 'claimable'
                 when a.lane <> '' or exists (select from limited where name in ('global', 'handler:' || a.handler))
@@ -67,8 +75,7 @@ judged as materialized (
       from taken t
       left join matrixsched.scheduled_actions a
         on a.shard_id = t.shard_id and a.action_id = t.action_id and a.action_guid = t.action_guid and a.state = 'live'
-      left join (select action_id, max(scheduled_at) as scheduled_at from running group by action_id) r
-        on r.action_id = t.action_id
+      left join running r on r.action_id = t.action_id
 ),
 ranked as materialized (
     select j.*, j.verdict = 'claimable'
@@ -86,8 +93,21 @@ outdated as materialized ( -- another guid than the live one, in one snapshot wi
                             and p.action_guid <> r.action_guid and p.claimed_by is null
                             for update of p skip locked) p
 ),
+over as materialized ( -- claimed, but their leases are over and the live version may run: they must not be prolonged
+    select m.* from met m
+     where not m.runs and m.ctid = m.place and m.action_id in (select action_id from ranked)
+),
 dropped as ( -- by place; a row that changed since the snapshot is left to the sweep
-    delete from matrixsched.processing_queue where ctid = any (array(select ctid from outdated))
+    delete from matrixsched.processing_queue
+     where ctid = any (array(select ctid from outdated union all select ctid from over))
+),
+remembered as (
+    insert into matrixsched.attempt_history
+           (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
+    select shard_id, action_id, action_guid, attempt, 0, 'superseded', 'its worker did not report back', claimed_by,
+           claimed_at, {now}
+      from over
+    on conflict do nothing
 ),
 moved as (
     insert into matrixsched.processing_queue

@@ -2,6 +2,7 @@
 with old as materialized (
     select ctid from matrixsched.requests
      where created_at < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC' -- days of 24 hours
+       /* pause point: prune_requests_lock */
      order by created_at
      limit cast(:limit as integer)
        for update skip locked

@@ -1,7 +1,8 @@
 -- record (postgresql). Promise: an outcome is written only by the attempt that still holds its row, over the version of the
 -- action it ran, together with the row's next time or its removal. Never waits for a user's transaction. Answers for each:
 --   recorded    written, once
---   superseded  the action was replaced, moved or cancelled meanwhile: kept in the history only; the new version may run
+--   superseded  the action was replaced, moved or cancelled meanwhile: kept in the history only; the new version may run,
+--               at once after `unblock`
 --   lost        the row is no longer held by this attempt: nothing is written
 --   busy        a transaction holds the action, or the row of a superseded attempt: nothing is written, send it again
 with ended as materialized (
@@ -96,14 +97,6 @@ removed as (
      using superseded s
      where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid
     returning s.*
-),
-unblocked as ( -- the new version waited for this attempt: its own time counts again
-    update matrixsched.processing_queue p
-       set scheduled_at = a.scheduled_at -- not only where it is later: a push may have come after our snapshot
-      from removed r
-      join matrixsched.scheduled_actions a on a.shard_id = r.shard_id and a.action_id = r.action_id
-     where p.shard_id = r.shard_id and p.action_id = r.action_id and p.action_guid = a.action_guid
-       and p.claimed_by is null
 ),
 remembered as (
     insert into matrixsched.attempt_history

@@ -2,4 +2,5 @@
 update matrixsched.shard_locks
    set locked = false
  where shard_id = cast(:shard_id as integer) and last_lock_guid = cast(:sync_guid as uuid) and locked
+       /* pause point: release_lock */
 returning shard_id;

@@ -8,6 +8,7 @@ with recursive turn as materialized (
     select c.name, c.done_at > {now} as was_set_back
       from matrixsched.chores c
      where c.name = 'lanes' and (c.done_at is null or c.done_at <= {now} - cast(:every as interval) or c.done_at > {now})
+       /* pause point: relist_lock */
        for update skip locked
 ),
 heads (lane, scheduled_at) as ( -- of each lane when its first row is due: most often it is

@@ -9,6 +9,7 @@ there as materialized (
      cross join lateral (select t.task_id from matrixsched.semaphore_tasks t
                           where t.semaphore = cast(:semaphore as text) and t.task_id = g.task_id and t.state <> 'waiting'
                             and (g.guid is null or t.guid = g.guid)
+                            /* pause point: renew_lock */
                             for no key update) t
 )
 update matrixsched.semaphore_tasks t

@@ -8,6 +8,7 @@ wanted as materialized (
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
        and s.action_guid = cast(:expected_guid as uuid)
        and (select count(*) from patience) >= 0
+       /* pause point: replace_expected_lock */
        for no key update
 ),
 request as (

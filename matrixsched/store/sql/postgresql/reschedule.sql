@@ -10,6 +10,7 @@ wanted as materialized (
        and (s.state = 'live' or cast(:revive as boolean))
        and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
        and (select count(*) from patience) >= 0
+       /* pause point: reschedule_lock */
        for no key update
 ),
 request as (

@@ -19,6 +19,7 @@ request as (
     select distinct r.request_guid, {now}
       from unnest(cast(:request_guids as uuid[])) as r (request_guid)
      where (select count(*) from patience) >= 0 and not exists (select from taken)
+           /* pause point: schedule_request */
     on conflict do nothing
     returning request_guid
 ),

@@ -19,6 +19,14 @@ select * from matrixsched.semaphore_tasks t
 select * from matrixsched.semaphore_tasks t
  where t.semaphore = cast(:semaphore as text) and t.task_id = cast(:task_id as text);
 
+-- name: created
+-- How many of these tasks a request has made that is sent again, because no answer came: they carry the guids it brought along.
+select count(*) as created
+  from unnest(cast(:task_ids as text[]), cast(:guids as uuid[])) as g (task_id, guid)
+ cross join lateral (select from matrixsched.semaphore_tasks t
+                      where t.semaphore = cast(:semaphore as text) and t.task_id = g.task_id and t.guid = g.guid
+                      limit 1) t;
+
 -- name: position
 -- How many wait before it; counting stops at :count_max. Those that are more important, and those of its like that came
 -- earlier, are counted apart: each is a piece of the index, however many of its like came later.

@@ -16,6 +16,10 @@ returning oldest_library;
 -- name: find
 select * from matrixsched.semaphores where key = cast(:semaphore as text);
 
+-- name: hold
+-- For whoever changes it: what follows from what is there must still do so when it is written.
+select * from matrixsched.semaphores where key = cast(:semaphore as text) for no key update;
+
 -- name: page
 select * from matrixsched.semaphores
  where key > cast(:after as text)
@@ -34,4 +38,4 @@ changed as (
     insert into matrixsched.semaphore_changes (semaphore, change_guid)
     select key, cast(:change_guid as uuid) from written
 )
-select * from written;
+select w.*, pg_notify(cast(:channel as text), '') as told from written w;

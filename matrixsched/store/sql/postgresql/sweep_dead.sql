@@ -22,6 +22,7 @@ dead as materialized (
                             and not exists (select from matrixsched.scheduled_actions a
                                              where a.shard_id = p.shard_id and a.action_id = p.action_id
                                                and a.action_guid = p.action_guid and a.state = 'live')
+                            /* pause point: sweep_lock */
                             for update of p skip locked) p
 ),
 gone as ( -- by place; a row that changed since the snapshot has another one and waits for the next round

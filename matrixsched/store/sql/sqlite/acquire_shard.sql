@@ -56,7 +56,8 @@ select l.shard_id,
        (select json_group_array(r.lane) from ready r
          where r.priority <= coalesce((select min(priority) from heads where shard_id is not null), r.priority))
            as gated_lanes,
-       exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds,
+       exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}')
+           or exists (select 1 from matrixsched_held_lanes) as holds,
        exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id) as incoming,
        exists (select 1 from matrixsched_processing_queue p
                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}) as due,
@@ -145,4 +146,5 @@ select (select min((select p.scheduled_at from matrixsched_processing_queue p
                    coalesce((select opens_at from gate), 0))
           from matrixsched_held_lanes h
          where h.handler in (select value from json_each(:gated_handlers))) as gated_at,
-       exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}') as holds;
+       exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}')
+           or exists (select 1 from matrixsched_held_lanes) as holds;

@@ -3,18 +3,20 @@
 -- Differs from postgresql/balance.sql: with one writer at a time nothing needs a lock, and nothing is skipped.
 
 -- name: changed
--- Semaphores that something was changed about, or in which a place was held for too long; at most :limit.
+-- Semaphores behind :after that something was changed about, by key, and those in which a place was held for too long; at
+-- most a thousand of each.
 with recursive keys (key) as (
-    select min(semaphore) from matrixsched_semaphore_changes
+    select min(semaphore) from matrixsched_semaphore_changes where semaphore > :after
     union all
     select (select min(c.semaphore) from matrixsched_semaphore_changes c where c.semaphore > k.key)
       from keys k
      where k.key is not null
+     limit 1001
 )
 select key from keys where key is not null
 union
-select semaphore from matrixsched_semaphore_tasks where hold_until <= {now}
-limit :limit;
+select semaphore
+  from (select semaphore from matrixsched_semaphore_tasks where hold_until <= {now} order by hold_until limit 1000);
 
 -- name: hold
 select s.*, {now} as now from matrixsched_semaphores s where s.key = :semaphore;
@@ -23,9 +25,23 @@ select s.*, {now} as now from matrixsched_semaphores s where s.key = :semaphore;
 delete from matrixsched_semaphore_changes where semaphore = :semaphore;
 
 -- name: lapse
--- Looked for among those that hold: where nobody ran ANALYZE, all that wait would be read.
-delete from matrixsched_semaphore_tasks indexed by matrixsched_semaphore_tasks_held
- where semaphore = :semaphore and state <> 'waiting' and hold_until <= {now}
+-- Who did not renew a place in time waits again, behind its like.
+insert into matrixsched_semaphore_tasks (semaphore, task_id, priority, state, guid, enqueued_at)
+select t.semaphore, t.task_id, t.priority, 'waiting', g.value ->> 2, {now}
+  from json_each(:tasks) as g
+ cross join matrixsched_semaphore_tasks t -- in this order: each is found by its key
+ where t.semaphore = :semaphore and t.task_id = g.value ->> 0 and t.guid = g.value ->> 1
+on conflict (semaphore, task_id) do update
+   set state = 'waiting', guid = excluded.guid, enqueued_at = excluded.enqueued_at,
+       acquired_at = null, asked_at = null, hold_until = null
+returning task_id;
+
+-- name: keep
+-- Places are no longer to be renewed: those that were given before are held for good, too. They are looked for among those
+-- that hold: where nobody ran ANALYZE, all that wait would be read.
+update matrixsched_semaphore_tasks indexed by matrixsched_semaphore_tasks_held
+   set hold_until = null
+ where semaphore = :semaphore and state <> 'waiting' and hold_until is not null
 returning task_id;
 
 -- name: write
@@ -42,7 +58,7 @@ update matrixsched_semaphore_tasks
                     cross join matrixsched_semaphore_tasks t -- in this order: each is found by its key
                     where t.semaphore = :semaphore and t.task_id = g.value ->> 0 and t.guid = g.value ->> 1
                       and t.state = g.value ->> 2)
-returning task_id;
+returning guid;
 
 -- name: done
 update matrixsched_semaphores set balanced_at = {now} where key = :semaphore;

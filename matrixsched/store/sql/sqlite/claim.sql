@@ -10,7 +10,8 @@
 --                                                                      :suspect_room, lest it hides the others there
 --   waiting  it could run, but there is no room for more claims        → left as it is
 --   claimed  all others: attempt + 1, returned with the action
--- A row whose claimed_by is still set when it is due was interrupted.
+-- A row whose claimed_by is still set when it is due was interrupted. Claimed rows of other versions whose leases are over
+-- go, lest their attempts are prolonged beside the one at this version.
 -- With :gated it is a gated lane, whose gates the caller holds open in the same transaction; rows that expired wait there
 -- for `expire_waiting`, lest they take the place of others.
 -- Differs from postgresql/claim.sql: one lane at a time; the caller picks the suspects that are claimed and
@@ -30,7 +31,10 @@ with due as materialized (
            p.interrupted + (p.claimed_by is not null) as interrupted,
            (select max(s.scheduled_at) from matrixsched_processing_queue s
              where s.shard_id = p.shard_id and s.action_id = p.action_id and s.action_guid <> p.action_guid
-               and s.claimed_by is not null and s.scheduled_at > {now}) as blocked_until
+               and s.claimed_by is not null and s.scheduled_at > {now}) as blocked_until,
+           exists (select 1 from matrixsched_processing_queue s
+                    where s.shard_id = p.shard_id and s.action_id = p.action_id and s.action_guid <> p.action_guid
+                      and s.claimed_by is not null and s.scheduled_at <= {now}) as has_late
       from matrixsched_processing_queue p
      where p.shard_id = :shard_id and p.lane = :lane and p.scheduled_at <= {now}
        and exists (select 1 from matrixsched_shard_locks l
@@ -39,7 +43,7 @@ with due as materialized (
      order by p.scheduled_at, coalesce(p.expires_at, 9223372036854775807)
      limit :limit
 )
-select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_at, d.interrupted, d.blocked_until,
+select d.action_id, d.action_guid, d.attempt, d.due_at, d.claimed_by, d.claimed_at, d.interrupted, d.blocked_until, d.has_late,
        a.version, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.expires_at, a.tick, a.tick_at,
        a.tick_failures,
        case when a.action_guid is null then 'dead'
@@ -67,6 +71,22 @@ insert into matrixsched_attempt_history
        (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
 values (:shard_id, :action_id, :action_guid, :attempt, :tick, :outcome, :error, :claimed_by, :claimed_at, {now})
 on conflict do nothing;
+
+-- name: remember_late
+-- Attempts at earlier versions of an action that is looked at: their leases are over.
+insert into matrixsched_attempt_history
+       (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
+select s.shard_id, s.action_id, s.action_guid, s.attempt, 0, 'superseded', 'its worker did not report back', s.claimed_by,
+       s.claimed_at, {now}
+  from matrixsched_processing_queue s
+ where s.shard_id = :shard_id and s.action_id = :action_id and s.action_guid <> :action_guid
+   and s.claimed_by is not null and s.scheduled_at <= {now}
+on conflict do nothing;
+
+-- name: drop_late
+delete from matrixsched_processing_queue
+ where shard_id = :shard_id and action_id = :action_id and action_guid <> :action_guid
+   and claimed_by is not null and scheduled_at <= {now};
 
 -- name: settle
 update matrixsched_processing_queue

@@ -19,6 +19,9 @@ with taken as materialized (
              where s.shard_id = i.shard_id and s.action_id = i.action_id and s.action_guid <> i.action_guid
                and s.claimed_by is not null and s.scheduled_at > {now}) as blocked_until,
            exists (select 1 from matrixsched_processing_queue s
+                    where s.shard_id = i.shard_id and s.action_id = i.action_id and s.action_guid <> i.action_guid
+                      and s.claimed_by is not null and s.scheduled_at <= {now}) as has_late,
+           exists (select 1 from matrixsched_processing_queue s
                     where s.shard_id = i.shard_id and s.action_id = i.action_id
                       and s.action_guid = i.action_guid) as present
       from matrixsched_incoming_queue i
@@ -28,7 +31,7 @@ with taken as materialized (
      order by i.created_at
      limit :move_limit
 )
-select t.created_at, t.action_id, t.action_guid, t.scheduled_at as due_at, t.expires_at, t.blocked_until,
+select t.created_at, t.action_id, t.action_guid, t.scheduled_at as due_at, t.expires_at, t.blocked_until, t.has_late,
        1 as attempt, 0 as interrupted, a.version, a.revision, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick,
        a.tick_at, a.tick_failures,
        case when a.action_guid is null or t.present then 'dead'

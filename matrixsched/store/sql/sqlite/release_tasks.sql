@@ -1,6 +1,7 @@
 -- release_tasks (sqlite). Promise: these tasks hold and wait no longer, all of them or none: unless the caller says that it
 -- does not matter, nothing is written if one is not there (or not any more in the time that its guid says it is). A request
--- is carried out once: one that arrives late takes away no place that was given since.
+-- is carried out once: one that arrives late takes away no place that was given since. If a task was released, the change is
+-- among the requests, too (carried_out.note).
 -- Differs from postgresql/release_tasks.sql: several statements in one transaction.
 
 -- name: request

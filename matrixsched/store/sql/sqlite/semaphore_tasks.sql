@@ -18,6 +18,13 @@ select * from matrixsched_semaphore_tasks t
 select * from matrixsched_semaphore_tasks t
  where t.semaphore = :semaphore and t.task_id = :task_id;
 
+-- name: created
+-- How many of these tasks a request has made that is sent again, because no answer came: they carry the guids it brought along.
+select count(*) as created
+  from json_each(:tasks) as g
+ cross join matrixsched_semaphore_tasks t -- in this order: each is found by its key
+ where t.semaphore = :semaphore and t.task_id = g.value ->> 0 and t.guid = g.value ->> 1;
+
 -- name: position
 -- How many wait before it; counting stops at :count_max. Those that are more important, and those of its like that came
 -- earlier, are counted apart: each is a piece of the index, however many of its like came later.

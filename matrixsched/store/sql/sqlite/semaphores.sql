@@ -13,6 +13,9 @@ update matrixsched_installation set oldest_library = 4 where oldest_library < 4;
 -- name: find
 select * from matrixsched_semaphores where key = :semaphore;
 
+-- name: hold
+select * from matrixsched_semaphores where key = :semaphore;
+
 -- name: page
 select * from matrixsched_semaphores where key > :after order by key limit :limit;
 

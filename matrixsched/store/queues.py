@@ -1,0 +1,475 @@
+"""The part of the protocol that typed queues are made of. One implementation for each database, the same promises.
+
+Whoever takes tasks moves their due time to the end of the visibility timeout and leaves a receipt in them; whoever
+settles them names it, and the row is written only if it still bears that receipt and the timeout is not over. So a task
+that nobody settles is due again by itself, and a receipt is void from the very moment at which somebody else may take
+the task. Putting and settling is safe to send again where no answer came: the ids are kept beside the request.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID, uuid5
+
+from matrixsched.rules.queues import DeadTask, NewItem, QueueSettings, QueueStat, Receipt, StoredTask
+from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition, transaction, transition
+from matrixsched.store.values import Answer, Ended
+
+PUT_TASKS_MAX = 5_000
+PUT_BYTES_MAX = 16 * 1024 * 1024
+"""How many tasks, or how much of them, go in one statement."""
+
+Assignment = Mapping[int, int]
+"""How many processors for which queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When a task comes back: at a time, or after a delay."""
+
+    receipt: Receipt
+    when: datetime | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Why a task is to be set aside."""
+
+    receipt: Receipt
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    now: datetime
+    stats: Mapping[int, QueueStat]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What waits in a queue to be taken."""
+
+    tasks: int
+    oldest_s: float
+    """How long the oldest has been ready; 0 if none is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeekedTask:
+    """A task as it lies in its queue; nobody took it by looking."""
+
+    id: int
+    queue: int
+    data: bytes
+    attempts: int
+    created_at: datetime
+    start_at: datetime
+    previous_start_at: datetime | None
+    due_at: datetime
+    state: str
+    """ready, taken or delayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """What a worker was told, and when; both None if nobody told it anything yet."""
+
+    assignment: Assignment | None
+    assigned_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """What a worker said last."""
+
+    worker: UUID
+    name: str
+    processors_max: int
+    report: Mapping[str, Any]
+    seen_at: datetime
+    assigned: Assigned
+    now: datetime
+    """When this was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweptTasks:
+    position: int | None
+    """The id behind which to go on; None when the round is complete."""
+    shortened: int
+    """Taken tasks that the database's clock had left behind."""
+
+
+class Queueing(Protocol):
+    def put_tasks(self, items: Sequence[NewItem], request_guid: UUID, *, tell: bool) -> Transition[list[int]]:
+        """Add tasks, all or none, once for a request; their ids, in that order, also if it was sent before."""
+        ...
+
+    def record_deliveries(self, ended: Sequence[Ended], *, history_max: int) -> Transition[Mapping[UUID, Answer]]:
+        """As `record`; and what is delivered by an attempt that is recorded now becomes a task, in one transaction."""
+        ...
+
+    def take_tasks(self, queue: int, count: int, guid: UUID, *, visibility: timedelta) -> Transition[list[StoredTask]]:
+        """Take tasks that are ready, the longest ready first, under receipts of this guid; none of a paused queue.
+
+        Where no answer comes, what was taken comes back when the visibility timeout is over.
+        """
+        ...
+
+    def done_tasks(self, receipts: Collection[Receipt], *, again: bool = False) -> Transition[set[int]]:
+        """Delete tasks; the ids of those whose receipts were good. Each id once.
+
+        `again`, because no answer came to the first try: then also the ids of those that are not there any more.
+        """
+        ...
+
+    def retry_tasks(self, retries: Collection[Retry], request_guid: UUID) -> Transition[set[int]]:
+        """Let tasks come back later, once for a request; the ids of those whose receipts were good. Each id once."""
+        ...
+
+    def set_aside_tasks(self, letters: Collection[Letter], request_guid: UUID) -> Transition[set[int]]:
+        """Make dead letters, once for a request; the ids of those whose receipts were good. Each id once."""
+        ...
+
+    def extend_tasks(self, receipts: Collection[Receipt], *, visibility: timedelta) -> Transition[set[int]]:
+        """Hold tasks for `visibility` from now on; the ids of those whose receipts are good. Each id once.
+
+        What somebody settles or extends at this moment is left to that, and is among them if its receipt is good.
+        """
+        ...
+
+    def count_queues(self, *, count_max: int) -> Transition[QueueCounts]:
+        """How many tasks there are, by queue. Counting stops at `count_max` of those that are ready, of those that are
+        not (the next due first), and of the dead."""
+        ...
+
+    def count_ready(self, queues: Sequence[int], *, count_max: int) -> Transition[Mapping[int, Ready]]:
+        """How much of each of these queues is ready; counting stops at `count_max`, and nothing else is read."""
+        ...
+
+    def peek_tasks(self, queue: int, *, limit: int) -> Transition[list[PeekedTask]]:
+        """The first tasks of a queue in the order in which they are due, taken ones among them."""
+        ...
+
+    def retry_now(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Transition[int]:
+        """Make delayed tasks ready, these or the next due; how many were."""
+        ...
+
+    def purge_tasks(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Transition[int]:
+        """Delete tasks that nobody has, these or the next due; how many were. None are left when it says 0."""
+        ...
+
+    def dead_letters(self, queue: int, *, after: int, limit: int) -> Transition[list[DeadTask]]: ...
+
+    def redrive(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Transition[int]:
+        """Let dead letters come back as if they were new, these or the first ones; how many did."""
+        ...
+
+    def purge_dead(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Transition[int]: ...
+
+    def sweep_tasks(self, after: int, *, limit: int, reach: timedelta) -> Transition[SweptTasks]:
+        """Of the next tasks by id, cut the timeouts that end later than `reach` from now."""
+        ...
+
+    # Settings.
+
+    def queue_settings(self) -> Transition[list[QueueSettings]]:
+        """Of all queues that have any."""
+        ...
+
+    def change_queue_settings(
+        self, queue: int, change: Callable[[QueueSettings], QueueSettings]
+    ) -> Transition[QueueSettings]:
+        """Change them to what follows from what they are."""
+        ...
+
+    def pause_queue(self, queue: int) -> Transition[bool]:
+        """Hand out nothing of it; whether it was not so before."""
+        ...
+
+    def resume_queue(self, queue: int) -> Transition[bool]: ...
+
+    # Workers, and whoever tells them what to work on: the holder of the chore `queues`.
+
+    def report_processors(
+        self, worker: UUID, *, name: str, processors_max: int, report: Mapping[str, Any]
+    ) -> Transition[Assigned]:
+        """Say that a worker is there and what it did; what it is told to do."""
+        ...
+
+    def processor_reports(self, *, within: timedelta) -> Transition[list[WorkerReport]]:
+        """Of the workers that were seen so lately."""
+        ...
+
+    def assign_processors(self, assignments: Mapping[UUID, Assignment], holder: UUID) -> Transition[set[UUID]]:
+        """Tell workers what to work on, if the chore is still the holder's; those that were told."""
+        ...
+
+    def leave_processors(self, worker: UUID) -> Transition[bool]:
+        """A worker that stops takes its leave; whether it was known."""
+        ...
+
+    def forget_processors(self, *, unseen_for: timedelta) -> Transition[int]:
+        """Forget workers that were not seen for so long; how many."""
+        ...
+
+
+class QueueShared:
+    """What is asked of every database in the same words."""
+
+    @abstractmethod
+    def _query(self, name: str, *, tell: bool = True, **parameters: object) -> Ask:
+        """With lists, durations and guids as this database takes them; `tell` is for statements that wake workers."""
+
+    @abstractmethod
+    def _moment(self, stored: Any) -> datetime: ...
+
+    @abstractmethod
+    def _span(self, stored: Any) -> timedelta: ...
+
+    @abstractmethod
+    def _put(self, items: Sequence[NewItem], request_guid: UUID, tell: bool) -> Conversation[list[int]]:
+        """One batch."""
+
+    def put_tasks(self, items: Sequence[NewItem], request_guid: UUID, *, tell: bool) -> Transition[list[int]]:
+        batches = list(_batches(items))
+        kind: type[Transition[list[int]]] = Transition if len(batches) == 1 else Transaction
+        return kind("put_tasks", lambda: self._put_all(batches, request_guid, tell))
+
+    def _put_all(self, batches: Sequence[Sequence[NewItem]], request_guid: UUID, tell: bool) -> Conversation[list[int]]:
+        ids: list[int] = []
+        for number, batch in enumerate(batches):
+            guid = uuid5(request_guid, str(number)) if number else request_guid
+            ids += yield from self._put(batch, guid, tell and not number)
+        return ids
+
+    @abstractmethod
+    def record(self, ended: Sequence[Ended], *, history_max: int) -> Transition[Mapping[UUID, Answer]]: ...
+
+    @transaction
+    def record_deliveries(self, ended: Sequence[Ended], *, history_max: int) -> Conversation[Mapping[UUID, Answer]]:
+        answers = yield from self.record(ended, history_max=history_max).begin()
+        delivered = [one for one in ended if one.delivery is not None and answers[one.claim.guid] is Answer.RECORDED]
+        items = [one.delivery for one in delivered if one.delivery is not None]
+        if items:
+            # Recorded once is put once; the request has to be none of another attempt, and nothing else.
+            first = delivered[0].claim
+            request_guid = uuid5(first.claimed_by, f"{first.guid} {first.attempt}")
+            yield from self.put_tasks(items, request_guid, tell=True).begin()
+        return answers
+
+    @transition
+    def purge_tasks(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Conversation[int]:
+        chosen = yield from self._chosen("queue_tasks.waiting", queue, ids, limit)
+        rows = (yield self._query("queue_tasks.purge", queue=queue, ids=chosen)) if chosen else []
+        if rows:
+            yield from self._know(queue)
+        return len(rows)
+
+    def _know(self, queue: int) -> Conversation[None]:
+        """That it had tasks."""
+        yield self._query("know_queue", queue=queue)
+
+    @transition
+    def purge_dead(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Conversation[int]:
+        chosen = yield from self._chosen("dead_letters.ids", queue, ids, limit)
+        rows = (yield self._query("dead_letters.purge", queue=queue, ids=chosen)) if chosen else []
+        return len(rows)
+
+    @transition
+    def count_ready(self, queues: Sequence[int], *, count_max: int) -> Conversation[Mapping[int, Ready]]:
+        rows = yield self._query("count_ready", queues=list(queues), count_max=count_max)
+        return {row["queue"]: self._ready(row) for row in rows}
+
+    @transition
+    def peek_tasks(self, queue: int, *, limit: int) -> Conversation[list[PeekedTask]]:
+        rows = yield self._query("queue_tasks.peek", queue=queue, limit=limit)
+        return [self._peeked(row) for row in rows]
+
+    @transition
+    def retry_now(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Conversation[int]:
+        chosen = yield from self._chosen("queue_tasks.delayed", queue, ids, limit)
+        rows = (yield self._query("queue_tasks.hasten", queue=queue, ids=chosen, tell=tell)) if chosen else []
+        return len(rows)
+
+    def _chosen(self, name: str, queue: int, ids: Sequence[int] | None, limit: int) -> Conversation[list[int]]:
+        if ids is not None:
+            return list(ids)[:limit]
+        rows = yield self._query(name, queue=queue, limit=limit)
+        return [row["id"] for row in rows]
+
+    @transition
+    def dead_letters(self, queue: int, *, after: int, limit: int) -> Conversation[list[DeadTask]]:
+        rows = yield self._query("dead_letters.page", queue=queue, after=after, limit=limit)
+        return [self._dead(row) for row in rows]
+
+    # Settings.
+
+    @transition
+    def queue_settings(self) -> Conversation[list[QueueSettings]]:
+        rows = yield self._query("queue_settings.all")
+        return [self._settings(row) for row in rows]
+
+    @transaction
+    def change_queue_settings(
+        self, queue: int, change: Callable[[QueueSettings], QueueSettings]
+    ) -> Conversation[QueueSettings]:
+        yield self._query("queue_settings.make", queue=queue)
+        (row,) = yield self._query("queue_settings.hold", queue=queue)
+        wanted = change(self._settings(row))
+        (row,) = yield self._query(
+            "queue_settings.write",
+            queue=queue,
+            queue_name=wanted.name,
+            paused=wanted.paused,
+            batch_size=wanted.batch_size,
+            visibility=wanted.visibility,
+            processors_max=wanted.processors_max,
+        )
+        return self._settings(row)
+
+    @transition
+    def pause_queue(self, queue: int) -> Conversation[bool]:
+        rows = yield self._query("queue_settings.pause", queue=queue)
+        return bool(rows)
+
+    @transition
+    def resume_queue(self, queue: int) -> Conversation[bool]:
+        rows = yield self._query("queue_settings.resume", queue=queue)
+        return bool(rows)
+
+    # Workers.
+
+    @transition
+    def report_processors(
+        self, worker: UUID, *, name: str, processors_max: int, report: Mapping[str, Any]
+    ) -> Conversation[Assigned]:
+        (row,) = yield self._query(
+            "queue_workers.report",
+            worker=worker,
+            worker_name=name,
+            processors_max=processors_max,
+            report=json.dumps(report),
+        )
+        return self._assigned(row)
+
+    @transition
+    def processor_reports(self, *, within: timedelta) -> Conversation[list[WorkerReport]]:
+        rows = yield self._query("queue_workers.reports", within=within)
+        return [self._report(row) for row in rows]
+
+    @transition
+    def leave_processors(self, worker: UUID) -> Conversation[bool]:
+        rows = yield self._query("queue_workers.leave", worker=worker)
+        return bool(rows)
+
+    @transition
+    def forget_processors(self, *, unseen_for: timedelta) -> Conversation[int]:
+        rows = yield self._query("queue_workers.forget", unseen_for=unseen_for)
+        return len(rows)
+
+    # How rows are read.
+
+    def _moment_or_none(self, stored: Any) -> datetime | None:
+        return None if stored is None else self._moment(stored)
+
+    def _stored(self, row: Row, guid: UUID) -> StoredTask:
+        return StoredTask(
+            id=row["id"],
+            queue=row["queue"],
+            data=row["data"],
+            attempts=row["attempts"],
+            created_at=self._moment(row["created_at"]),
+            start_at=self._moment(row["start_at"]),
+            previous_start_at=self._moment_or_none(row["previous_start_at"]),
+            receipt=Receipt(row["id"], guid),
+        )
+
+    def _peeked(self, row: Row) -> PeekedTask:
+        due_at = self._moment(row["due_at"])
+        taken_or_delayed = "delayed" if row["receipt"] is None else "taken"
+        return PeekedTask(
+            id=row["id"],
+            queue=row["queue"],
+            data=row["data"],
+            attempts=row["attempts"],
+            created_at=self._moment(row["created_at"]),
+            start_at=self._moment(row["start_at"]),
+            previous_start_at=self._moment_or_none(row["previous_start_at"]),
+            due_at=due_at,
+            state="ready" if due_at <= self._moment(row["now"]) else taken_or_delayed,
+        )
+
+    def _dead(self, row: Row) -> DeadTask:
+        return DeadTask(
+            id=row["id"],
+            queue=row["queue"],
+            data=row["data"],
+            attempts=row["attempts"],
+            created_at=self._moment(row["created_at"]),
+            start_at=self._moment(row["start_at"]),
+            died_at=self._moment(row["died_at"]),
+            reason=row["reason"],
+        )
+
+    def _ready(self, row: Row) -> Ready:
+        oldest_at, now = self._moment_or_none(row["oldest_ready_at"]), self._moment(row["now"])
+        return Ready(row["ready"], 0.0 if oldest_at is None else (now - oldest_at).total_seconds())
+
+    def _stat(self, queue: int, row: Row) -> QueueStat:
+        return QueueStat(
+            queue=queue,
+            total=row["ready"] + row["taken"] + row["delayed"],
+            ready=row["ready"],
+            taken=row["taken"],
+            delayed=row["delayed"],
+            dead=row["dead"],
+            oldest_ready_at=self._moment_or_none(row["oldest_ready_at"]),
+        )
+
+    def _settings(self, row: Row) -> QueueSettings:
+        return QueueSettings(
+            queue=row["queue"],
+            name=row["name"],
+            paused=bool(row["paused"]),
+            batch_size=row["batch_size"],
+            visibility=None if row["visibility"] is None else self._span(row["visibility"]),
+            processors_max=row["processors_max"],
+        )
+
+    def _assigned(self, row: Row) -> Assigned:
+        told = row["assignment"]
+        assignment = None if told is None else {int(queue): count for queue, count in json.loads(told).items()}
+        return Assigned(assignment, self._moment_or_none(row["assigned_at"]))
+
+    def _report(self, row: Row) -> WorkerReport:
+        return WorkerReport(
+            worker=UUID(str(row["worker"])),
+            name=row["name"],
+            processors_max=row["processors_max"],
+            report=json.loads(row["report"]),
+            seen_at=self._moment(row["seen_at"]),
+            assigned=self._assigned(row),
+            now=self._moment(row["now"]),
+        )
+
+
+def encode_assignment(assignment: Assignment) -> str:
+    return json.dumps({str(queue): count for queue, count in assignment.items()})
+
+
+def _batches(items: Sequence[NewItem]) -> Iterator[Sequence[NewItem]]:
+    """In the order given, none too large for one statement."""
+    first, size = 0, 0
+    for number, item in enumerate(items):
+        if number > first and (number - first == PUT_TASKS_MAX or size + len(item.data) > PUT_BYTES_MAX):
+            yield items[first:number]
+            first, size = number, 0
+        size += len(item.data)
+    if items:
+        yield items[first:]

@@ -1,0 +1,10 @@
+-- extend_tasks (sqlite). Promise: of these tasks those whose receipts are good (as in done_tasks) are held for :visibility from
+-- now on. Returns those.
+-- Differs from postgresql/extend_tasks.sql: json_each instead of arrays; no row needs a lock.
+update matrixsched_queue_tasks
+   set due_at = {now} + :visibility
+ where id in (select t.id
+                from json_each(:receipts) as g
+               cross join matrixsched_queue_tasks t -- in this order: each is found by its key
+               where t.id = g.value ->> 0 and t.receipt = g.value ->> 1 and t.due_at > {now})
+returning id;
