@@ -26,10 +26,10 @@ async def hand_out(event: Acquired) -> None:
 async def step_back(event: TryRelease) -> None:
     if event.task_id in begun:
         return  # it keeps its place until it is done
+    desks.discard(event.task_id)  # first: after a crash it is told again, for as long as it holds its place
     pool = await app.semaphores.get("labelling")
-    if await pool.release(event.task_id, hold=event.hold, missing_ok=True):
-        desks.discard(event.task_id)
-        changed.set()
+    await pool.step_back(event.task_id, hold=event.hold)  # and wait again
+    changed.set()
 
 
 async def until_on_desks(expected: set[str]) -> None:
@@ -49,7 +49,7 @@ async def main() -> None:
         pool = await app.semaphores.get_or_create("labelling", active=10, try_release=5)  # 1,000 and 900 in real life
         left_over = [*await pool.holders(), *await pool.waiting(1000)]  # if an earlier run was stopped half-way
         await pool.release_many(task.id for task in left_over)
-        await pool.enqueue_many((task, 1) for task in tasks(0, 99))
+        await pool.enqueue_many((task, 1) for task in sorted(tasks(0, 99)))
         async with Worker(app):
             await until_on_desks(tasks(0, 9))
             print(f"handed out: {len(desks)} tasks, {(await pool.statistics()).waiting} wait")
@@ -68,10 +68,13 @@ async def main() -> None:
             await until_on_desks(tasks(3, 10) | {"urgent-1", "urgent-2"})
             print("task-12 is labelled, urgent-2 has its place")
 
-        # All that is not labelled, from a table of our own in real life: what holds a place or waits stays as it is.
-        again = await pool.enqueue_many((task, 1) for task in tasks(3, 99) - {"task-12"})
+            desks.remove("urgent-1")
+            await pool.release("urgent-1")
+            await until_on_desks(tasks(3, 11) | {"urgent-2"})
+            print("urgent-1 is labelled, and task-11 is back")
+
         counts = await pool.statistics()
-        print(f"{again} waits again; {counts.held} of {counts.active} places are held, {counts.waiting} tasks wait")
+        print(f"{counts.held} of {counts.active} places are held, {counts.waiting} tasks wait")
 
 
 if __name__ == "__main__":

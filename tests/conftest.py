@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import threading
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import NoReturn
 
 import anyio
 import pytest
+from support.databases import Databases
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
 from support.scene import SHARDS
 
@@ -49,21 +49,28 @@ def refuse(reason: str) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
-def installed_database(postgres_server: PostgresServer) -> Iterator[str]:
-    """A PostgreSQL database with an installation, to be copied: that takes half as long as making one."""
-    name = f"installed_{uuid.uuid4().hex}"
-    anyio.run(partial(App(postgres_server.create_database(name)).init, shards=SHARDS))
-    yield name
-    postgres_server.drop_database(name)
+def installed_databases(postgres_server: PostgresServer) -> Iterator[Databases]:
+    """PostgreSQL databases with an installation."""
+    with contextlib.closing(
+        Databases(postgres_server, install=lambda dsn: anyio.run(partial(App(dsn).init, shards=SHARDS)))
+    ) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session")
+def empty_databases(postgres_server: PostgresServer) -> Iterator[Databases]:
+    with contextlib.closing(Databases(postgres_server)) as databases:
+        yield databases
 
 
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A fresh PostgreSQL database; empty, unless the test wants an `app`, which would make the installation at once."""
-    template = request.getfixturevalue("installed_database") if "app" in request.fixturenames else None
-    name = f"test_{uuid.uuid4().hex}"
-    yield postgres_server.create_database(name, template=template)
-    postgres_server.drop_database(name)
+    """A PostgreSQL database as new; empty, unless the test wants an `app`, which makes the installation at once."""
+    kind = "installed_databases" if "app" in request.fixturenames else "empty_databases"
+    databases: Databases = request.getfixturevalue(kind)
+    used = databases.take()
+    yield postgres_server.dsn(used.name)
+    databases.give_back(used)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

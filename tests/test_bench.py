@@ -22,6 +22,8 @@ EVERYWHERE = {
     "limit-fleet",
     "balance-small",
     "semaphores-idle",
+    "queue-put",
+    "queue-drain",
     "latency",
     "lateness",
 }
@@ -32,6 +34,8 @@ ON_POSTGRESQL = EVERYWHERE | {
     "drain-held",
     "drain-keys",
     "balance",
+    "queue-future",
+    "queue-floor",
     "idle",
     "floor",
 }
@@ -43,6 +47,8 @@ RATIOS = {
     "drain-held": "drain-template rate",
     "drain-keys": "drain rate",
     "balance": "balance-small p50",
+    "queue-drain": "queue-floor rate",
+    "queue-future": "queue-drain rate",
 }
 
 

@@ -16,12 +16,36 @@ import psycopg
 import pytest
 import sqlalchemy
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres, sweep_abandoned_folders
+from support.processes import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def run_dev(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(ROOT / "tools" / "dev"), *arguments], capture_output=True, text=True)
+
+
+UNREACHABLE = "postgresql://ada:hunter2@127.0.0.1:1/none"
+
+
+@pytest.mark.parametrize(
+    ("play", "options", "code", "why"),
+    [
+        ("scenario", ["--url", UNREACHABLE], 1, "cannot connect to PostgreSQL at 127.0.0.1:1"),
+        ("pool", ["--url", UNREACHABLE], 1, "cannot connect to PostgreSQL at 127.0.0.1:1"),
+        ("queue_play", ["--url", UNREACHABLE], 1, "cannot connect to PostgreSQL at 127.0.0.1:1"),
+        ("queue_play", ["--url", "postgresql://ada:hunter2@[/none"], 2, "database URL: it is malformed"),
+        ("queue_play", ["--url", "sqlite:///play.db"], 2, "a file of SQLite is made where --sqlite is given"),
+        ("queue_play", ["--sqlite", "--url", UNREACHABLE], 2, "not allowed with argument --sqlite"),
+    ],
+)
+def test_a_play_without_a_database_ends_with_one_line(play: str, options: list[str], code: int, why: str) -> None:
+    command = [sys.executable, str(ROOT / "tools" / f"{play}.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stdout) == (code, "")
+    (line,) = done.stderr.splitlines()
+    assert why in line
+    assert ("--sqlite" in line or "--help" in line, "hunter2" in line) == (True, False)
 
 
 def test_both_databases_answer(database_url: str) -> None:

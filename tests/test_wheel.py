@@ -58,7 +58,9 @@ def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Insta
     return Installation(python, outside)
 
 
-@pytest.mark.parametrize("name", ["matrixsched/py.typed", "matrixsched/_schema/README.md"])
+@pytest.mark.parametrize(
+    "name", ["matrixsched/py.typed", "matrixsched/_schema/README.md", "matrixsched/_schema/queue-contract.schema.json"]
+)
 def test_the_wheel_carries(wheel: Path, name: str) -> None:
     assert name in zipfile.ZipFile(wheel).namelist()
 

@@ -51,7 +51,12 @@ handed out: 10 tasks, 90 wait
 three are labelled, three more handed out
 task-11 stepped back for urgent-1; task-12 was asked, too, but somebody is in the middle of it
 task-12 is labelled, urgent-2 has its place
-1 waits again; 10 of 10 places are held, 88 tasks wait
+urgent-1 is labelled, and task-11 is back
+10 of 10 places are held, 87 tasks wait
+""",
+    "mailing/mailing.py": """\
+252 mails sent, at most 100 at once; set aside: it has no address
+at the second attempt: ['busy@example.org']
 """,
     "fastapi_app.py": """\
 201 {'id': 1}
@@ -82,6 +87,12 @@ def run(*command: str, folder: Path, database_url: str) -> str:
 def test_an_example_says_what_it_should(example: str, database_url: str, tmp_path: Path) -> None:
     said = run(sys.executable, str(EXAMPLES / example), folder=tmp_path, database_url=database_url)
     assert said == SAID[example]
+
+
+def test_the_generated_module_of_the_mailing_example_is_up_to_date(tmp_path: Path) -> None:
+    files = ["contract", "generate", str(EXAMPLES / "mailing" / "queues.yaml")]
+    check = ["--output", str(EXAMPLES / "mailing" / "messages.py"), "--check"]
+    run(sys.executable, "-m", "matrixsched", *files, *check, folder=tmp_path, database_url="sqlite:///none.db")
 
 
 def test_the_throughput_example_takes_its_time(tmp_path: Path) -> None:
@@ -143,5 +154,5 @@ def test_the_fastapi_example_serves_works_and_stops_in_order(database_url: str, 
 def test_every_example_is_listed_and_run() -> None:
     listed = re.findall(r"^\| \[(\S+)\]\((\S+)\)", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE)
     files = {path.name for path in EXAMPLES.iterdir() if path.suffix == ".py"}
-    assert {name for name, link in listed if name == link} == files | {"django_project"}
-    assert files == SAID.keys() | {THROUGHPUT}
+    assert {name for name, link in listed if name == link} == files | {"django_project", "mailing"}
+    assert files | {"mailing/mailing.py"} == SAID.keys() | {THROUGHPUT}

@@ -26,6 +26,8 @@ from matrixsched.events import (
     AttemptEnded,
     AttemptStarted,
     BacklogSampled,
+    BatchEnded,
+    BatchTaken,
     CallsWritten,
     ClaimsGivenBack,
     ClaimsLost,
@@ -35,12 +37,17 @@ from matrixsched.events import (
     HandlerLeaked,
     LoopSampled,
     OutcomesRecorded,
+    ProcessorsAssigned,
+    ProcessorsRunning,
+    QueueHandlerFailed,
+    QueuesSampled,
     SemaphoreBalanced,
     SemaphoresSampled,
     ShardSynced,
     SlotsVoided,
     SlowDownTold,
     StepFailed,
+    TaskSetAside,
     TemplatePaused,
     TemplateResumed,
     Tidied,
@@ -54,6 +61,8 @@ from matrixsched.observe.metrics import FOLDER_VARIABLE, Metrics, exposition_of
 from matrixsched.rules.action import Outcome, State
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.gates import Gate
+from matrixsched.rules.processors import QueueLoad
+from matrixsched.rules.queues import QueueSample
 from matrixsched.rules.rates import parse_rate
 from matrixsched.rules.semaphore import SemaphoreSample
 from matrixsched.worker import Worker
@@ -197,7 +206,18 @@ EVENTS = [
     Tidied(1, 1, 1),
     GatesSampled(GateReport(held={(Gate.QUOTA, "promo"): 3, (None, None): 1})),
     SemaphoreBalanced("pool", acquired=2, asked=1, kept=0, lapsed=0, took_s=0.01),
+    ProcessorsRunning(2),
+    BatchTaken(7, "emails", 10),
+    BatchEnded(7, "emails", 10, 7, 1, 1, 1, 0, 1, 0.1, 0.2),
+    QueueHandlerFailed(7, "emails", 10, "ValueError in send (tasks.py:3)"),
+    TaskSetAside(7, "emails", 17, "it is not a msgpack array", unreadable=True),
     SemaphoresSampled((SemaphoreSample(key="pool", held=2, asked=1, waiting=3, oldest_wait_s=1.5),)),
+    ProcessorsRunning(2),
+    BatchTaken(7, "emails", 10),
+    BatchEnded(7, "emails", 10, 6, 1, 1, 1, left=1, errors=2, duration_s=0.2, cycle_s=11.5),
+    TaskSetAside(7, "emails", 1234, SECRET, unreadable=False),
+    ProcessorsAssigned((QueueLoad(queue=7, ready=5),), {"host/1": {7: 2}}, moved=1, took_s=0.01),
+    QueuesSampled((QueueSample(queue=7, name="emails", ready=5, taken=1, delayed=0, dead=2, oldest_ready_s=1.5),)),
     WindowPlanned("host/1", 0.1),
     SlotsVoided(2),
     SlowDownTold("global", datetime(2030, 1, 1, tzinfo=UTC), None),
@@ -226,6 +246,7 @@ def test_what_comes_all_the_time_is_not_even_heard_unless_it_is_logged(lines: io
     assert not events.wants(BacklogSampled)
     assert not events.wants(GatesSampled)
     assert not events.wants(SemaphoresSampled)
+    assert not events.wants(QueuesSampled)
     events.emit(LoopSampled(0.2))
     assert parsed(lines) == []
     events.emit(LoopSampled(1.5))

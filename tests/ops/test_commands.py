@@ -19,13 +19,16 @@ from matrixsched.config import Settings, flag_of
 from matrixsched.ops.cli import cli
 
 PASSWORD = "hunter2"
-ANSWERS_NOTHING = {"worker"}
+ANSWERS_NOTHING = {"worker", "queue-worker"}
 """It talks to the log alone."""
 CHANGES = {"actions cancel", "actions run-now", "actions redrive", "shards release", "prune", "schedule"}
 CHANGES |= {"limits set", "limits remove", "limits resume"}
 CHANGES |= {f"templates {verb}" for verb in ("set", "resume", "stop", "remove")} | {"quota set"}
 CHANGES |= {"semaphores set", "semaphores release"}
-WITHOUT_SETTINGS = {"demo"}
+CHANGES |= {f"queues {verb}" for verb in ("retry", "redrive", "purge", "resume", "set")}
+CONTRACTS = {f"contract {verb}" for verb in ("check", "generate", "diff")}
+"""Of files alone: they need neither settings nor a database."""
+WITHOUT_SETTINGS = {"demo", *CONTRACTS}
 ARGUMENTS = {f"actions {verb}": ["1"] for verb in ("show", "cancel", "run-now", "redrive")}
 """What a command that needs some is given."""
 ARGUMENTS |= {"schedule": ["1"], "explain": ["1"], "shards release": ["1"]}
@@ -34,6 +37,13 @@ ARGUMENTS |= {f"templates {verb}": ["promo"] for verb in ("show", "pause", "resu
 ARGUMENTS |= {"templates set": ["promo", "--weight", "2"], "quota set": ["--interval", "1m"]}
 ARGUMENTS |= {"limits set": ["global", "1/s"], "limits slow-down": ["global", "--for", "1s"]}
 ARGUMENTS |= {"semaphores show": ["pool"], "semaphores set": ["pool"], "semaphores release": ["pool", "a"]}
+ARGUMENTS |= {f"queues {verb}": ["7"] for verb in ("show", "pause", "resume")}
+ARGUMENTS |= {"queues put": ["emails", "--data", "{}"], "queues set": ["7", "--batch-size", "5"]}
+ARGUMENTS |= {
+    "queues retry": ["7", "--all"],
+    "queues redrive": ["7", "--all"],
+    "queues purge": ["7", "--all", "--dead"],
+}
 
 
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -58,8 +68,22 @@ def test_all_commands_are_there() -> None:
     verbs = ("list", "show", "set", "pause", "resume", "stop", "remove")
     templates = {f"templates {verb}" for verb in verbs} | {"quota show", "quota set"}
     semaphores = {f"semaphores {verb}" for verb in ("list", "show", "set", "release")}
-    single = {"init", "upgrade", "worker", "demo", "schedule", "explain", "plan", "check", "prune", "settings"}
-    assert set(ALL) == single | actions | shards | limits | templates | semaphores
+    queues = {f"queues {verb}" for verb in ("list", "show", "put", "retry", "redrive", "purge")}
+    queues |= {f"queues {verb}" for verb in ("pause", "resume", "set")}
+    single = {
+        "init",
+        "upgrade",
+        "worker",
+        "queue-worker",
+        "demo",
+        "schedule",
+        "explain",
+        "plan",
+        "check",
+        "prune",
+        "settings",
+    }
+    assert set(ALL) == single | actions | shards | limits | templates | semaphores | queues | CONTRACTS
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -93,9 +117,10 @@ def test_every_setting_is_an_option_of_the_commands_it_is_for() -> None:
     flags = {flag_of(name) for name in Settings.model_fields}
     database = {"--database", "--installation"}
     assert flags <= options(ALL["check"])
-    assert flags - database <= options(ALL["worker"])
-    assert not database & options(ALL["worker"]), "the App says which database"
-    for path in ALL.keys() - {"worker", "demo"}:
+    for path in ANSWERS_NOTHING:
+        assert flags - database <= options(ALL[path])
+        assert not database & options(ALL[path]), "the App says which database"
+    for path in ALL.keys() - ANSWERS_NOTHING - WITHOUT_SETTINGS:
         assert database <= options(ALL[path])
 
 
@@ -127,7 +152,7 @@ def test_a_wrong_command_line_is_told_in_one_line_that_ends_with_the_next_move(
     assert refused.out == ""
 
 
-@pytest.mark.parametrize("group", [[], ["actions"], ["shards"], ["limits"], ["semaphores"]])
+@pytest.mark.parametrize("group", [[], ["actions"], ["shards"], ["limits"], ["semaphores"], ["queues"]])
 def test_without_a_command_the_help_is_shown(matrixsched: Matrixsched, group: list[str]) -> None:
     shown = matrixsched(*group)
     assert shown.code == 2
@@ -135,7 +160,9 @@ def test_without_a_command_the_help_is_shown(matrixsched: Matrixsched, group: li
     assert shown.err == f"matrixsched: no command is given. See `{' '.join(['matrixsched', *group])} --help`.\n"
 
 
-@pytest.mark.parametrize("path", sorted(ALL.keys() - {"worker", "demo", "check", "settings", "actions next"}))
+@pytest.mark.parametrize(
+    "path", sorted(ALL.keys() - ANSWERS_NOTHING - WITHOUT_SETTINGS - {"check", "settings", "actions next"})
+)
 def test_without_a_database_it_is_said_where_to_name_one(
     matrixsched: Matrixsched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
@@ -145,7 +172,7 @@ def test_without_a_database_it_is_said_where_to_name_one(
     assert "no database is named. Name it in one place: --database on the command line" in refused.err
 
 
-NEEDS_SCHEMA = sorted(ALL.keys() - {"worker", "demo", "settings", "init"})
+NEEDS_SCHEMA = sorted(ALL.keys() - ANSWERS_NOTHING - WITHOUT_SETTINGS - {"settings", "init"})
 
 
 @pytest.mark.parametrize("path", NEEDS_SCHEMA)

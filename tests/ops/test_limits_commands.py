@@ -137,6 +137,8 @@ def test_keys_are_counted_and_listed_on_request_page_by_page(limits: Limits) -> 
         (["set", "promo", "1/s"], "did you mean handler:promo, template:promo or key:promo? A limit is called"),
         (["set", "Global", "1/s"], "did you mean global? A limit is called"),
         (["set", "", "1/s"], "the limit '' cannot be used: it is empty. A limit is called"),
+        (["set", "handler:acquired:pool", "1/s"], "events of semaphores pass no gate"),
+        (["slow-down", "handler:try_release:pool", "--for", "1m"], "events of semaphores pass no gate"),
         (["set", "template:promo", "1/s"], "there is no template 'promo'"),
         (["set", "global", "10"], "Write a whole number above zero and a time, for example 10000/min"),
         (["set", "global", "0/min"], "must be between 1 and 1,000,000,000"),

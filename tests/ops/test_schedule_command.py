@@ -213,6 +213,8 @@ def test_with_an_app_the_handler_must_be_one_of_it(matrixsched: Matrixsched, tas
     [
         ([], "Missing argument 'HANDLER'. See `matrixsched schedule --help`"),
         (["x", "--payload", "{user: 1}"], "--payload is not JSON (line 1, column 2: "),
+        (["x", "--payload", '{"user": 1, "user": 2}'], "--payload has an object with the same key twice"),
+        (["x", "--payload", "7" * 5000], "--payload has a number of too many digits to be read"),
         (["x", "--payload", "@nowhere.json"], "--payload: nowhere.json cannot be read (No such file or directory)"),
         (["x", "--at", "tomorrow"], "--at is 'tomorrow', but must be a time such as"),
         (["x", "--at", "2026-03-29T09:00"], "has no offset from UTC"),

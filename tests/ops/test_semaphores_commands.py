@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from datetime import timedelta
 
 import pytest
 from support.command import Answer, Matrixsched, on
 
 from matrixsched import Acquired, App
 from matrixsched.ops.cli import main
+from matrixsched.ops.semaphores import Crowd, Standing
 from matrixsched.worker import Worker
 
 SETTINGS = ["semaphore", "active", "try_release", "hold_for"]
@@ -246,6 +248,9 @@ def test_a_list_costs_one_statement_unless_counts_are_asked_for(
         (["set", "pool", "--hold-for", "1m", "--for-good"], "--hold-for and --for-good are both given: choose one"),
         (["set", ""], "semaphore key is empty"),
         (["set", "a\x1b"], "control character"),
+        (["set", "x" * 245], "semaphore key has 245 bytes, 244 are allowed. Use 1 to 244 bytes"),
+        (["show", "x" * 245], "semaphore key has 245 bytes, 244 are allowed"),
+        (["release", "x" * 245, "a"], "semaphore key has 245 bytes, 244 are allowed"),
         (["list", "--after", "a\x00"], "control character"),
         (["list", "--limit", "0"], "Invalid value for '--limit'"),
         (["show", "pool", "--waiting", "NaN"], "Invalid value for '--waiting'"),
@@ -281,3 +286,15 @@ def test_ids_cannot_be_mistaken_for_options(semaphores: Semaphores) -> None:
     done = semaphores(*suggestion(asked.err))
     assert done.code == 0
     assert semaphores(*suggestion(done.err)).code == 0
+
+
+@pytest.mark.anyio
+async def test_nobody_is_shown_to_have_waited_for_less_than_nothing(app: App):
+    pool = await app.semaphores.get_or_create("pool", active=1)
+    await pool.enqueue_many([("a", 1), ("b", 1), ("c", 1)])
+    await pool.release("a")
+    counting = app.store.transitions.count_tasks("pool", count_max=10)
+    standing = Standing(await app.semaphores.settings("pool"), await app.store.run(counting))
+    shown = Crowd(standing, holders=[], waiting=await pool.waiting()).sections["waiting"]
+    assert standing.facts["oldest_wait_s"] == timedelta(0)
+    assert [one["waited_s"] for one in shown] == [timedelta(0), timedelta(0)]  # type: ignore[index]

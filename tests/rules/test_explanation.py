@@ -206,6 +206,11 @@ def test_a_closed_limit_decides_and_says_why():
     assert (found.move.command, found.move.arguments) == ("limits resume", ("global",))
 
 
+def test_an_event_of_a_semaphore_is_under_no_limit():
+    closed = Limit(name="global", updated_at=NOW).slowed(NOW + MINUTE, None, None, NOW)
+    assert reasons(action=an_action(handler="acquired:pool"), limits={"global": closed}) == [Why.DUE]
+
+
 # Its turn.
 
 MESSAGE = an_action(template="promo", zone="Europe/Berlin")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixsched.errors import BadInput
+from matrixsched.errors import BadInput, InvalidLimit
 from matrixsched.rules.action import Attempt, Claim, Outcome, State, Terms
 from matrixsched.rules.outcome import (
     SLOW_DOWN_MIN,
@@ -140,6 +140,14 @@ def test_what_is_slowed_down_is_the_key_or_else_the_handler_unless_it_is_named()
     assert SlowDown(SECOND).limit_of(an_attempt(handler="send")) == "handler:send"
     assert SlowDown(SECOND).limit_of(with_key) == "key:acme"
     assert SlowDown(SECOND, limit="global").limit_of(with_key) == "global"
+
+
+def test_an_event_that_is_slowed_down_is_under_no_limit_unless_one_is_named():
+    event = an_attempt(handler="acquired:pool")
+    assert SlowDown(SECOND).limit_of(event) is None
+    assert SlowDown(SECOND, limit="global").limit_of(event) == "global"
+    with pytest.raises(InvalidLimit, match="pass no gate"):
+        SlowDown(SECOND, limit="handler:acquired:pool")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,12 @@ def test_delays_double_until_the_attempts_are_used_up(failures, seconds):
     assert retry_delay(policy, failures, 0.5) == expected
 
 
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (6, 32), (7, 60), (2_000_000, 60)])
+def test_without_a_number_of_attempts_it_is_tried_without_end(failures, seconds):
+    policy = Retry(max_attempts=None, max_delay=60 * SECOND, jitter=0)
+    assert retry_delay(policy, failures, 0.5) == timedelta(seconds=seconds)
+
+
 @given(
     st.integers(1, 10_000),
     st.floats(0, 1, exclude_max=True),

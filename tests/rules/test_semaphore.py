@@ -12,15 +12,22 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from matrixsched.errors import BadInput, InvalidDuration, InvalidNumber
+from matrixsched.errors import BadInput, InvalidDuration, InvalidNumber, InvalidSemaphoreKey
+from matrixsched.rules.names import NAME_BYTES_MAX, check_name
 from matrixsched.rules.semaphore import (
     ACTIVE_MAX,
+    KEY_BYTES_MAX,
     Balance,
     Semaphore,
     Task,
     TaskState,
+    acquired_handler,
     balance,
     check_priority,
+    check_semaphore_key,
+    event_id,
+    semaphore_of,
+    try_release_handler,
     waiting_needed,
 )
 
@@ -171,7 +178,7 @@ def test_a_few_of_those_that_wait_decide(active: int, try_release: int, held: in
 
 
 @pytest.mark.parametrize(
-    ("priority", "number"), [(0, 0.0), (7, 7.0), (-3, -3.0), (0.5, 0.5), (1e308, 1e308), (10**300, 1e300)]
+    ("priority", "number"), [(0, 0.0), (7, 7.0), (-3, -3.0), (0.5, 0.5), (1e308, 1e308), (2**1000, 2.0**1000)]
 )
 def test_a_priority_is_any_finite_number(priority: float, number: float) -> None:
     checked = check_priority(priority)
@@ -245,6 +252,72 @@ def test_a_place_is_held_for_a_while(wrong: object, why: str) -> None:
     with pytest.raises(InvalidDuration, match=f"^hold_for {why}"):
         Semaphore(key="pool", hold_for=wrong)  # type: ignore[arg-type]
     assert Semaphore(key="pool", hold_for=MINUTE).hold_for == MINUTE
+
+
+# Names.
+
+
+def names_of(bytes_max: int) -> st.SearchStrategy[str]:
+    """With many of the characters that must be escaped, and many as long as they may be."""
+    letters = st.sampled_from("|%#2ü") | st.characters(exclude_categories=("Cc", "Cs"))
+    return st.builds(_cut, st.text(letters, min_size=1), st.integers(1, bytes_max), st.just(bytes_max))
+
+
+def _cut(text: str, times: int, bytes_max: int) -> str:
+    return (text * times).encode()[:bytes_max].decode(errors="ignore") or "x"
+
+
+any_key, any_task = names_of(KEY_BYTES_MAX), names_of(NAME_BYTES_MAX)
+
+
+@given(any_key, any_task)
+def test_every_event_can_be_called_after_its_task(key, task):
+    for handler, prefix in ((acquired_handler(key), "acquired:"), (try_release_handler(key), "try_release:")):
+        assert semaphore_of(handler) == check_semaphore_key(key)
+        id = event_id(check_name("handler name", handler), check_name("task id", task))
+        assert check_name("id", id).startswith(prefix)
+        assert id == event_id(handler, task)
+
+
+@given(st.lists(st.tuples(any_key, any_task), unique=True, max_size=10))
+def test_no_two_events_are_called_alike(pairs):
+    made = [event_id(handler(key), task) for key, task in pairs for handler in (acquired_handler, try_release_handler)]
+    assert len(set(made)) == 2 * len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("pair", "other"),
+    [
+        (("a|b", "c"), ("a", "b|c")),
+        (("a%7Cb", "c"), ("a|b", "c")),
+        (("a" * KEY_BYTES_MAX, "|b"), ("a" * (KEY_BYTES_MAX - 1), "a|b")),
+        (("a", "|" * 256), ("a", "|" * 255 + "%")),
+    ],
+)
+def test_events_that_look_alike_are_told_apart(pair, other):
+    assert event_id(acquired_handler(pair[0]), pair[1]) != event_id(acquired_handler(other[0]), other[1])
+
+
+def test_the_id_of_an_event_is_the_same_for_ever():
+    assert event_id(acquired_handler("pool"), "a|b") == "acquired:pool|a%7Cb"
+    digest = "eb3ffaba74663baa70c5d394727e2802a3c06ae352cd909f2df24bb245a2ab49"
+    assert event_id(try_release_handler("pool"), "|" * 256) == f"try_release:#{digest}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("", "is empty"),
+        ("x" * (KEY_BYTES_MAX + 1), "has 245 bytes, 244 are allowed"),
+        ("x" * 300, "has 300 bytes, 244 are allowed"),
+        ("ü" * 123, "has 246 bytes, 244 are allowed"),
+        ("a\n", "holds the control character"),
+        (7, "must be a string, not int"),
+    ],
+)
+def test_a_key_that_no_handler_can_be_called_after(wrong, why):
+    with pytest.raises(InvalidSemaphoreKey, match=f"^semaphore key {why}.*Use 1 to {KEY_BYTES_MAX} bytes"):
+        check_semaphore_key(wrong)
 
 
 # Laws.

@@ -34,7 +34,7 @@ def moments() -> st.SearchStrategy[datetime]:
 def retries() -> st.SearchStrategy[Retry]:
     return st.builds(
         Retry,
-        max_attempts=st.integers(1, ATTEMPTS_MAX),
+        max_attempts=st.none() | st.integers(1, ATTEMPTS_MAX),
         first_delay=durations(),
         factor=st.floats(1, 1000) | st.integers(1, 1000),
         min_delay=durations(),

@@ -15,21 +15,16 @@ from matrixsched.store.values import Answer, Extension, SweepPosition
 pytestmark = pytest.mark.anyio
 
 CLAIM_BLIND = Mutant("claim", "when r.scheduled_at is not null then 'blocked'", "when false then 'blocked'")
-CLAIM_NEVER_BUSY = Mutant("claim", "when d.action_id in (select action_id from siblings) then 'busy'", "")
-CLAIM_SIBLING_UNLOCKED = Mutant("claim", "for share of s skip locked", "")
+CLAIM_NEVER_BUSY = Mutant("claim", "when r.is_written then 'busy'", "")
+CLAIM_SIBLING_UNLOCKED = Mutant("claim", "for update of s skip locked", "")
 CLAIM_PUSHES_NOT = Mutant(
     "claim", "when 'blocked' then least(j.blocked_until,", "when 'blocked' then least(p.scheduled_at,"
 )
 MOVE_BLIND = Mutant("move", "when r.scheduled_at is not null then 'blocked'", "when false then 'blocked'")
-MOVE_NEVER_BUSY = Mutant("move", "when t.action_id in (select action_id from siblings) then 'busy'", "")
-MOVE_SIBLING_UNLOCKED = Mutant("move", "for share of s skip locked", "")
-RECORD_UNBLOCKS_NOT = Mutant("record", "set scheduled_at = a.scheduled_at", "set scheduled_at = p.scheduled_at")
+MOVE_NEVER_BUSY = Mutant("move", "when r.is_written then 'busy'", "")
+MOVE_SIBLING_UNLOCKED = Mutant("move", "for update of s skip locked", "")
+UNBLOCKS_NOT = Mutant("unblock", "set scheduled_at = w.scheduled_at", "set scheduled_at = p.scheduled_at")
 RECORD_WAITS_FOR_ROWS = Mutant("record", "for update of p skip locked", "for update of p")
-RECORD_TRUSTS_ITS_SNAPSHOT = Mutant(
-    "record",
-    "p.action_guid = a.action_guid and p.claimed_by is null",
-    "p.action_guid = a.action_guid and p.claimed_by is null and p.scheduled_at > a.scheduled_at",
-)
 SWEEP_BLIND = Mutant("sweep_dead", "(p.claimed_by is null or p.scheduled_at <= {now})", "true")
 
 
@@ -101,7 +96,7 @@ async def test_a_blocked_version_does_not_make_idle_workers_take_the_shard_again
     assert (acquired.shard is not None) == bool(taken_out)
 
 
-@cured(not_unblocked=[RECORD_UNBLOCKS_NOT])
+@cured(not_unblocked=[UNBLOCKS_NOT])
 async def test_a_blocked_version_is_due_at_once_when_the_running_one_ends(
     world: World, taken_out: Sequence[Taken]
 ) -> None:
@@ -180,7 +175,7 @@ async def test_a_move_does_not_push_a_version_because_of_an_attempt_that_ended_a
 
 
 @cured(record_that_waits=[RECORD_WAITS_FOR_ROWS])
-async def test_a_version_is_due_at_once_when_the_running_one_ends_while_it_is_being_moved(
+async def test_an_outcome_does_not_wait_for_a_move_that_puts_the_next_version_behind_it(
     world: World, taken_out: Sequence[Taken]
 ) -> None:
     await world.take_out(taken_out)
@@ -194,20 +189,57 @@ async def test_a_version_is_due_at_once_when_the_running_one_ends_while_it_is_be
     await moving.commit()
     await recording.outcome()
     await world.run(world.recording(running))
-    assert await time_of(world, new) == (LEASE if taken_out else timedelta(0))
+    assert await time_of(world, new) == timedelta(0)
 
 
-@cured(unblocks_only_what_its_snapshot_shows_as_pushed=[RECORD_TRUSTS_ITS_SNAPSHOT])
-async def test_a_version_is_due_at_once_when_it_was_pushed_after_the_snapshot_of_the_outcome(
-    world: World, taken_out: Sequence[Taken]
+@cured(not_unblocked=[UNBLOCKS_NOT])
+@pytest.mark.parametrize("moved_before", [True, False])
+async def test_a_version_is_due_at_once_when_it_was_put_off_after_the_snapshot_of_the_outcome(
+    world: World, taken_out: Sequence[Taken], moved_before: bool
 ) -> None:
+    """Also where its very row was written after that, and is not in the snapshot."""
     await world.take_out(taken_out)
-    running, new = await replaced_in_processing(world)
+    running, new = await (replaced_in_processing(world) if moved_before else replaced_in_incoming(world))
     recording = await world.paused(world.recording(running))
-    await world.run(world.claiming(await world.acquire()))
+    holder = await world.acquire()
+    await world.run(world.claiming(holder) if moved_before else world.moving(holder))
+    assert await time_of(world, new) == LEASE
     await recording.resume()
     assert await recording.answer() == {running.claim.guid: Answer.SUPERSEDED}
     assert await time_of(world, new) == (LEASE if taken_out else timedelta(0))
+
+
+@cured(
+    late_row_stays=[Mutant("move", "union all select ctid from over", "")],
+    late_row_is_not_looked_at=[Mutant("move", "s.claimed_by is not null and t.scheduled_at <= {now}", "false")],
+)
+async def test_a_lease_that_is_prolonged_too_late_is_lost_to_the_version_that_is_moved_meanwhile(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    running, new = await replaced_in_incoming(world)
+    world.clock.advance(LEASE - timedelta.resolution)
+    extending = await world.paused(world.extending(running))
+    world.clock.advance(timedelta.resolution)
+    moved = await world.run(world.moving(await world.acquire()))
+    assert [one.claim.guid for one in moved.attempts] == [new]
+    await extending.resume()
+    answer = Extension.EXTENDED if taken_out else Extension.BUSY
+    assert await extending.answer() == {running.claim.guid: answer}
+    if not taken_out:
+        assert await world.run(world.extending(running)) == {running.claim.guid: Extension.LOST}
+
+
+async def test_a_version_is_not_run_while_the_lease_before_it_is_prolonged_in_the_last_moment(world: World) -> None:
+    running, new = await replaced_in_processing(world)
+    world.clock.advance(LEASE - timedelta.resolution)
+    extending, _ = await world.open(world.extending(running))
+    world.clock.advance(timedelta.resolution)
+    holder = await world.acquire()
+    assert (await world.run(world.claiming(holder))).attempts == []
+    await extending.commit()
+    assert (await world.run(world.claiming(holder))).attempts == []
+    assert await time_of(world, new) == LEASE - timedelta.resolution
 
 
 @cured(running_rows_swept=[SWEEP_BLIND])

@@ -28,7 +28,7 @@ from matrixsched.store.store import Store
 
 pytestmark = pytest.mark.anyio
 
-ALL_MIGRATIONS = ["0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores"]
+ALL_MIGRATIONS = ["0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores", "0005_queues"]
 DIALECTS = ("postgresql", "sqlite")
 DAY = timedelta(days=1)
 
@@ -123,8 +123,8 @@ async def test_a_newer_schema_that_this_library_may_use_works(store: Store, data
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 4"),
-        ("schema_version = 1", "is at schema 1, this library needs 4 or newer"),
+        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 5"),
+        ("schema_version = 1", "is at schema 1, this library needs 5 or newer"),
     ],
 )
 async def test_a_schema_out_of_range_is_refused_with_a_remedy(
@@ -153,7 +153,7 @@ async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds
         async with old:
             await old.schedule("anything", id="a")
     app = App(database_url, clock=clock)
-    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 4 or newer"):
+    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 5 or newer"):
         await app.open()
     assert await app.init() == ALL_MIGRATIONS[1:]
     async with app:
@@ -176,6 +176,7 @@ def test_every_table_that_changes_says_when_it_is_vacuumed(postgres_dsn: str):
         *("shard_locks", "chores"),
         *("limits", "templates", "quota_settings", "quota_grants", "held_lanes"),
         *("semaphores", "semaphore_tasks"),
+        *("queue_tasks", "queue_settings", "queue_workers"),
     }
 
 
@@ -239,11 +240,16 @@ async def columns(url: str) -> dict[str, dict[str, bool]]:
 async def test_both_dialects_have_the_same_tables_and_columns(postgres_dsn: str, tmp_path: Path, anyio_backend):
     here, there = await columns(f"sqlite:///{tmp_path}/test.db"), await columns(postgres_dsn)
     assert {name: list(of) for name, of in here.items()} == {name: list(of) for name, of in there.items()}
-    assert len(here) == 19
+    assert len(here) == 24
 
     def required(tables: dict[str, dict[str, bool]]) -> set[tuple[str, str]]:
         # A primary key that is the row's number cannot be null in SQLite, but does not say so.
-        unsaid = {("migrations", "number"), ("installation", "singleton"), ("shard_locks", "shard_id")}
+        unsaid = {
+            ("migrations", "number"),
+            ("installation", "singleton"),
+            ("shard_locks", "shard_id"),
+            ("queue_tasks", "id"),
+        }
         found = {(name, column) for name, of in tables.items() for column, nullable in of.items() if not nullable}
         return found - unsaid
 
@@ -278,8 +284,8 @@ def header(sql: str) -> str:
 
 
 def test_every_statement_is_there_for_both_dialects():
-    # SQLite's workers watch for changes, and with one writer what is read is as good as locked.
-    assert set(statements("postgresql")) - {"wake.sql", "lock_grants.sql"} == set(statements("sqlite"))
+    # SQLite's workers watch for changes; with one writer what is read is as good as locked, and nothing else moves.
+    assert set(statements("postgresql")) - {"wake.sql", "lock_grants.sql", "unblock.sql"} == set(statements("sqlite"))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -301,6 +307,7 @@ async def a_row(store: Store, engine: Engine) -> Callable[..., None]:
     """Writes a row of a table, all right but for the columns that are given."""
     await store.upgrade(4)
     moment: object = "2030-01-01T00:00:00Z" if engine.dialect.name == "postgresql" else 1
+    later: object = "2030-01-02T00:00:00Z" if engine.dialect.name == "postgresql" else 2
     guid = "00000000-0000-4000-8000-000000000001"
     key = {"shard_id": 0, "action_id": "a", "action_guid": guid}
     usual: dict[str, dict[str, object]] = {
@@ -311,10 +318,15 @@ async def a_row(store: Store, engine: Engine) -> Callable[..., None]:
         "processing_queue": key
         | {"lane": "", "scheduled_at": moment, "attempt": 0, "interrupted": 0, "claimed_by": None, "claimed_at": None}
         | {"added_at": moment, "moved_by": guid, "moved_at": moment},
+        "queue_tasks": {"queue": 1, "attempts": 0, "created_at": moment, "start_at": moment, "due_at": moment}
+        | {"previous_start_at": None, "receipt": None, "data": b""},
+        "known_queues": {"queue": 1},
+        "queue_settings": {"queue": 1, "updated_at": moment},
+        "queue_workers": {"worker": guid, "name": "w", "processors_max": 1, "report": "{}", "seen_at": moment},
     }
 
     def write(name: str, **columns: object) -> None:
-        special = {"now": moment, "guid": guid}
+        special = {"now": moment, "later": later, "guid": guid}
         given = {column: special.get(str(value), value) for column, value in columns.items()}
         row = usual[name] | given
         names, values = ", ".join(row), ", ".join(f":{column}" for column in row)
@@ -361,6 +373,44 @@ async def test_impossible_rows_are_refused_by_the_database(a_row, wrong):
     a_row("processing_queue", action_id="b", claimed_by="guid", claimed_at="now", attempt=1)
     with pytest.raises(IntegrityError):
         a_row("processing_queue", **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"queue": -1},
+        {"attempts": -1, "previous_start_at": "now"},
+        {"attempts": 1},
+        {"previous_start_at": "now"},
+        {"due_at": "later"},
+        {"data": None},
+    ],
+    ids=str,
+)
+async def test_impossible_tasks_of_queues_are_refused_by_the_database(a_row, wrong):
+    a_row("queue_tasks", receipt="guid", due_at="later")
+    a_row("queue_tasks", attempts=1, previous_start_at="now")
+    with pytest.raises(IntegrityError):
+        a_row("queue_tasks", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ("known_queues", {"queue": -1}),
+        ("queue_settings", {"batch_size": 0}),
+        ("queue_settings", {"processors_max": -1}),
+        ("queue_settings", {"queue": -1}),
+        ("queue_workers", {"processors_max": -1}),
+        ("queue_workers", {"assignment": "{}"}),
+        ("queue_workers", {"assigned_at": "now"}),
+    ],
+    ids=str,
+)
+async def test_impossible_settings_and_workers_are_refused_by_the_database(a_row, table, wrong):
+    with pytest.raises(IntegrityError):
+        a_row(table, **wrong)
+    a_row(table)
 
 
 async def test_a_database_of_somebody_else_stays_as_it_is(database_url: str, engine: Engine, store: Store):

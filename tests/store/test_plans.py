@@ -15,14 +15,13 @@ import anyio
 import psycopg
 import pytest
 from support.interleaving import HANDLER, LEASE, an_action
-from support.plans import BIG_TABLES, Plan, explain, first_ask, prepare
+from support.plans import BIG_TABLES, Plan, explain, filled_sqlite, first_ask, prepare, sqlite_plan
 from support.postgres import PostgresServer
 
 from matrixsched.clock import ManualClock
 from matrixsched.rules.action import EVENT, UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
 from matrixsched.rules.outcome import Verdict
 from matrixsched.store.chores import TIDY
-from matrixsched.store.migrations import load_migrations
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
@@ -186,7 +185,14 @@ BAD = "a statement that reads everything"
 READS_EVERYTHING = statement(
     "postgresql", "default", BAD, "select from matrixsched.processing_queue where moved_at > {now}"
 )
-ASKS = {name: first_ask(transition) for name, transition in HOT.items()} | {BAD: Ask(READS_EVERYTHING, {"now": NOW})}
+ENDED_ACTIONS: dict[str, object] = {
+    "shard_ids": [claim.shard for claim in CLAIMS],
+    "action_ids": [claim.action_id for claim in CLAIMS],
+}
+ASKS = {name: first_ask(transition) for name, transition in HOT.items()} | {
+    "unblock": Ask(load("postgresql", "default")["unblock"], ENDED_ACTIONS),
+    BAD: Ask(READS_EVERYTHING, {"now": NOW}),
+}
 PREPARED = {name: f"statement_{number}" for number, name in enumerate(ASKS)}
 
 
@@ -232,7 +238,7 @@ ROWS_THROWN_AWAY_MAX = 5 * LIMIT
 
 
 @pytest.mark.parametrize("made", ["made when the tables were empty", "generic", "custom"])
-@pytest.mark.parametrize("name", HOT)
+@pytest.mark.parametrize("name", [*HOT, "unblock"])
 def test_a_hot_statement_reads_no_more_than_its_batch(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
     plan = plans[made][name]
     assert plan.full_scans == []
@@ -306,16 +312,9 @@ SQLITE_ORDERED = [name for name in SQLITE_HOT if name.split(".")[0] in ("acquire
 
 @pytest.fixture(scope="module", params=["analysed", "never analysed"])
 def sqlite(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
-    """A database with much that is not due; plans depend on the indexes, and on ANALYZE where an operator ran it."""
-    connection = sqlite3.connect(":memory:")
-    for migration in load_migrations("sqlite", "default"):
-        for text in migration.statements:
-            connection.execute(text)
-    connection.executescript(SQLITE_FILL)
-    if request.param == "analysed":
-        connection.execute("analyze")
-    yield connection
-    connection.close()
+    """A database with much that is not due."""
+    with filled_sqlite(SQLITE_FILL, analysed=request.param == "analysed") as connection:
+        yield connection
 
 
 SQLITE_FILL = """
@@ -332,19 +331,14 @@ select shard_id, action_id, action_guid, '', scheduled_at, 0, 0, 0, 'guid', 0
   from matrixsched_scheduled_actions where state = 'live';
 insert into matrixsched_incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane)
 select shard_id, 0, action_id, action_guid, scheduled_at, '' from matrixsched_scheduled_actions where tick % 3 = 0;
-insert into matrixsched_requests select action_guid, scheduled_at from matrixsched_scheduled_actions;
+insert into matrixsched_requests (request_guid, created_at)
+select action_guid, scheduled_at from matrixsched_scheduled_actions;
 insert into matrixsched_attempt_history
        (shard_id, action_id, action_guid, attempt, tick, outcome, claimed_by, started_at, ended_at)
 select shard_id, action_id, action_guid, 1, 0, 'failed', 'guid', 0, 0 from matrixsched_scheduled_actions;
 with recursive n (n) as (select 0 union all select n + 1 from n where n < 63)
 insert into matrixsched_shard_locks (shard_id, last_lock_guid) select n, 'guid ' || n from n;
 """
-
-
-def sqlite_plan(connection: sqlite3.Connection, statement: Statement) -> list[str]:
-    # Lists are JSON, and what is looked into while planning must be some.
-    parameters = dict.fromkeys(statement.parameters, "[]")
-    return [row[3] for row in connection.execute(f"explain query plan {statement.text}", parameters)]
 
 
 def sqlite_scans(connection: sqlite3.Connection, statement: Statement) -> list[str]:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
-import anyio
-import psycopg
 import pytest
-from support.plans import Plan, explain, first_ask, prepare
+from support.plans import WAYS, Plans, Stock, filled_sqlite, first_ask, plans_of_all_ways, sqlite_plan
 from support.postgres import PostgresServer
 
 from matrixsched.clock import ManualClock
 from matrixsched.rules.semaphore import Semaphore, Task, TaskState
-from matrixsched.store.migrations import load_migrations
-from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.semaphores import NewTask, TaskName
-from matrixsched.store.statements import load
+from matrixsched.store.statements import load, statement
 from matrixsched.store.transition import Ask
 
 CLOCK = ManualClock()
@@ -82,10 +77,22 @@ def releasing(prefix: str) -> Ask:
     )
 
 
+def stepping_back(id: str) -> Ask:
+    request, guid, change = uuid.uuid4(), uuid.uuid4(), uuid.uuid4()
+    task = TaskName(id, guid_of(id))
+    return first_ask(DO.step_back("pool", task, request, priority=None, guid=guid, change_guid=change, tell=False))
+
+
+def enqueued_before(prefix: str) -> Ask:
+    return next(DO._enqueued_before("pool", [NewTask(one.id, 7.5, guid_of(one.id)) for one in names(prefix)]))
+
+
 WRITTEN = [
-    *((a_task(f"waiting {number}", TaskState.WAITING), TaskState.ACQUIRED) for number in range(HELD // 2)),
-    *((a_task(f"held {number}", TaskState.ACQUIRED), TaskState.ASKED) for number in range(HELD // 2)),
+    *(a_task(f"waiting {number}", TaskState.WAITING) for number in range(HELD // 2)),
+    *(a_task(f"held {number}", TaskState.ACQUIRED) for number in range(HELD // 2)),
 ]
+HOLDERS = [a_task(f"held {number}", TaskState.ACQUIRED) for number in range(HELD)]
+NEW_GUIDS = [uuid.uuid4() for _ in HOLDERS]
 ASKS: dict[str, tuple[Ask, int]] = {
     "waiting, the first few": (first_ask(DO.waiting_tasks("pool", limit=LIMIT)), LIMIT),
     "waiting, for a balance": (first_ask(DO.waiting_tasks("pool", limit=HELD)), HELD),
@@ -99,78 +106,50 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "position, between": (first_ask(DO.task_position("pool", "waiting 150500", count_max=LIMIT)), LIMIT + 1),
     "position, last": (first_ask(DO.task_position("pool", "waiting 100000", count_max=LIMIT)), LIMIT + 1),
     "count": (first_ask(DO.count_tasks("pool", count_max=LIMIT)), HELD + LIMIT),
-    "changed": (first_ask(DO.changed_semaphores(limit=LIMIT)), 20),
-    "changed, all places are late": (first_ask(LATER.changed_semaphores(limit=LIMIT)), LIMIT + 20),
+    "changed": (first_ask(DO.changed_semaphores()), 20),
+    "changed, all places are late": (first_ask(LATER.changed_semaphores()), HELD + 20),
     "enqueue": (enqueueing("new"), BATCH),
     "enqueue again": (enqueueing("waiting"), BATCH),
+    "enqueue, sent before": (enqueued_before("waiting"), BATCH),
+    "carried_out": (next(DO._carried_out(uuid.uuid4())), 1),
     "release": (releasing("held"), 2 * BATCH + 1),
     "release, they wait": (releasing("waiting"), 2 * BATCH + 1),
     "renew": (first_ask(DO.renew_tasks("pool", names("held"))), 3 * BATCH),
     "semaphores": (first_ask(DO.semaphores(after="idle 5", limit=LIMIT)), LIMIT),
     "find_semaphore": (first_ask(DO.find_semaphore("pool")), 1),
-    "update_semaphore": (first_ask(DO.update_semaphore(POOL, uuid.uuid4())), 1),
+    "semaphores.hold": (first_ask(DO.update_semaphore("pool", lambda _: POOL, uuid.uuid4())), 1),
+    "semaphores.update": (next(DO._write_semaphore(POOL, uuid.uuid4())), 1),
+    "step_back": (stepping_back("held 7"), 2),
+    "step_back, it waits": (stepping_back("waiting 7"), 2),
     "balance.hold": (next(DO._hold_semaphore("pool")), 1),
     "balance.seen": (next(DO._forget_changes("pool")), 8),
-    "balance.lapse": (next(DO._lapse("pool")), HELD),
-    "balance.lapse, all places": (next(LATER._lapse("pool")), 2 * HELD),
-    "balance.lapse, at rest": (next(LATER._lapse("idle 7")), 1),
+    "balance.lapse": (next(DO._lapse("pool", HOLDERS, NEW_GUIDS)), HELD),
+    "balance.lapse, all places": (next(LATER._lapse("pool", HOLDERS, NEW_GUIDS)), 2 * HELD),
+    "balance.keep": (next(DO._keep_for_good("pool")), 2 * HELD),
+    "balance.keep, at rest": (next(DO._keep_for_good("idle 7")), 1),
     "balance.write": (next(DO._write_states(POOL, WRITTEN)), 2 * HELD),
     "balance.done": (next(DO._end_balance("pool", uuid.uuid4())), 1),
 }
 """Each with the number of rows that it may read of the tables."""
-PREPARED = {name: f"statement_{number}" for number, name in enumerate(ASKS)}
-TABLES = ("semaphores", "semaphore_tasks", "semaphore_changes", "requests")
-EMPTY, NEVER, CUSTOM, GENERIC = "made when the tables were empty", "never analysed", "custom", "generic"
-
-RARE_GENERIC, RARE_CUSTOM = "generic, analysed when nobody waited", "custom, analysed when nobody waited"
-
-
-async def install(dsn: str) -> None:
-    store = PostgresStore(dsn, "default", connections=1)
-    await store.open()
-    await store.upgrade(4)
-    await store.close()
-
-
-def plans_of(connection: psycopg.Connection[Any]) -> dict[str, Plan]:
-    return {name: explain(connection, PREPARED[name], ask) for name, (ask, _) in ASKS.items()}
+STOCK = Stock(
+    tables=("semaphores", "semaphore_tasks", "semaphore_changes", "requests"),
+    fill=(FILL + FILL_WAITING,),
+    empty=(
+        "delete from matrixsched.semaphore_tasks where state = 'waiting'",
+        "vacuum analyze matrixsched.semaphore_tasks",
+    ),
+    refill=FILL_WAITING,
+)
 
 
 @pytest.fixture(scope="module")
-def plans(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]]]:
-    """For each way a statement comes to its plan, the plans of all as they were carried out."""
-    name = f"semaphore_plans_{uuid.uuid4().hex}"
-    dsn = postgres_server.create_database(name)
-    anyio.run(install, dsn)
-    found: dict[str, dict[str, Plan]] = {}
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        for table in TABLES:
-            connection.execute(f"alter table matrixsched.{table} set (autovacuum_enabled = off)".encode())
-        connection.execute("set plan_cache_mode = force_generic_plan")
-        for hot, (ask, _) in ASKS.items():
-            prepare(connection, PREPARED[hot], ask)
-        plans_of(connection)
-        connection.execute((FILL + FILL_WAITING).encode())
-        found[EMPTY] = plans_of(connection)
-        connection.execute("set plan_cache_mode = force_custom_plan")
-        found[NEVER] = plans_of(connection)
-        connection.execute("vacuum analyze")
-        found[CUSTOM] = plans_of(connection)
-        connection.execute("set plan_cache_mode = force_generic_plan")
-        found[GENERIC] = plans_of(connection)
-        connection.execute("delete from matrixsched.semaphore_tasks where state = 'waiting'")
-        connection.execute("vacuum analyze matrixsched.semaphore_tasks")
-        connection.execute(FILL_WAITING.encode())
-        found[RARE_GENERIC] = plans_of(connection)
-        connection.execute("set plan_cache_mode = force_custom_plan")
-        found[RARE_CUSTOM] = plans_of(connection)
-    yield found
-    postgres_server.drop_database(name)
+def plans(postgres_server: PostgresServer) -> Plans:
+    return plans_of_all_ways(postgres_server, {name: ask for name, (ask, _) in ASKS.items()}, STOCK)
 
 
-@pytest.mark.parametrize("made", [EMPTY, NEVER, GENERIC, CUSTOM, RARE_GENERIC, RARE_CUSTOM])
+@pytest.mark.parametrize("made", WAYS)
 @pytest.mark.parametrize("name", ASKS)
-def test_no_more_is_read_than_is_needed(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
+def test_no_more_is_read_than_is_needed(plans: Plans, name: str, made: str) -> None:
     plan = plans[made][name]
     assert plan.rows_read <= ASKS[name][1]
     assert plan.rows_thrown_away <= 2 * BATCH
@@ -194,25 +173,23 @@ SQLITE_HOT = sorted(
     name
     for name in load("sqlite", "default")
     if name.split(".")[0]
-    in {"semaphores", "semaphore_tasks", "enqueue_tasks", "release_tasks", "renew_tasks", "balance"}
+    in {
+        "semaphores",
+        "semaphore_tasks",
+        "enqueue_tasks",
+        "release_tasks",
+        "renew_tasks",
+        "step_back",
+        "balance",
+        "carried_out",
+    }
 )
 
 
 @pytest.fixture(scope="module", params=["analysed", "never analysed"])
 def sqlite(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:")
-    for migration in load_migrations("sqlite", "default"):
-        for text in migration.statements:
-            connection.execute(text)
-    connection.executescript(SQLITE_FILL)
-    if request.param == "analysed":
-        connection.execute("analyze")
-    yield connection
-    connection.close()
-
-
-def sqlite_plan(connection: sqlite3.Connection, text: str, parameters: Iterable[str]) -> list[str]:
-    return [row[3] for row in connection.execute(f"explain query plan {text}", dict.fromkeys(parameters, "[]"))]
+    with filled_sqlite(SQLITE_FILL, analysed=request.param == "analysed") as connection:
+        yield connection
 
 
 def reads_a_whole_semaphore(plan: list[str]) -> bool:
@@ -222,12 +199,12 @@ def reads_a_whole_semaphore(plan: list[str]) -> bool:
 
 @pytest.mark.parametrize("name", SQLITE_HOT)
 def test_on_sqlite_those_that_wait_are_not_read_for_others(sqlite: sqlite3.Connection, name: str) -> None:
-    statement = load("sqlite", "default")[name]
-    plan = sqlite_plan(sqlite, statement.text, statement.parameters)
+    hot = load("sqlite", "default")[name]
+    plan = sqlite_plan(sqlite, hot)
     assert not reads_a_whole_semaphore(plan)
     assert [step for step in plan if "FOR ORDER BY" in step] == []
 
 
 def test_on_sqlite_that_would_be_seen(sqlite: sqlite3.Connection) -> None:
     text = "select guid from matrixsched_semaphore_tasks where semaphore = :semaphore and guid > ''"
-    assert reads_a_whole_semaphore(sqlite_plan(sqlite, text, ["semaphore"]))
+    assert reads_a_whole_semaphore(sqlite_plan(sqlite, statement("sqlite", "default", "whole", text)))

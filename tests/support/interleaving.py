@@ -174,13 +174,15 @@ class Session:
 
     async def _statements(self, transition: Transition[T], pause: int | None) -> T:
         conversation = transition.begin()
+        is_alone = not isinstance(transition, Transaction)
         try:
             ask = next(conversation)
             while True:
                 text = self.world.statements[ask.statement.name]
-                # Of the statements of a transaction, those are held that have a pause point.
-                if pause is not None and (not isinstance(transition, Transaction) or _PAUSE_POINT.search(text.text)):
+                # Of several statements, those are held that have a pause point.
+                if pause is not None and (is_alone or _PAUSE_POINT.search(text.text)):
                     text = held_at_pause_point(text, pause)
+                is_alone = False
                 ask = conversation.send(await fetch(self.connection, ask, text))
         except StopIteration as end:
             answer: T = end.value
@@ -472,6 +474,11 @@ async def clear(connection: asyncpg.Connection) -> None:
         delete from matrixsched.semaphores;
         delete from matrixsched.semaphore_tasks;
         delete from matrixsched.semaphore_changes;
+        delete from matrixsched.queue_tasks;
+        delete from matrixsched.queue_dead_letters;
+        delete from matrixsched.known_queues;
+        delete from matrixsched.queue_settings;
+        delete from matrixsched.queue_workers;
         update matrixsched.chores set held_by = null, position = '{}', done_at = null;
         delete from matrixsched.shard_locks;
         insert into matrixsched.shard_locks (shard_id) values (0)

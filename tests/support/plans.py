@@ -1,16 +1,24 @@
-"""Plans of the hot statements, as PostgreSQL makes and carries them out, on tables that hold much that is not due."""
+"""Plans of the hot statements, as the databases make them and PostgreSQL carries them out, on tables that hold much."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
+import anyio
 import psycopg
 from psycopg import sql
 
+from matrixsched.store.migrations import load_migrations
+from matrixsched.store.postgresql.store import PostgresStore
+from matrixsched.store.statements import Statement
 from matrixsched.store.transition import Ask, Transition
+from support.postgres import PostgresServer
 
 BIG_TABLES = {
     "scheduled_actions",
@@ -21,6 +29,8 @@ BIG_TABLES = {
     "semaphores",
     "semaphore_tasks",
     "semaphore_changes",
+    "queue_tasks",
+    "queue_dead_letters",
 }
 
 Node = Mapping[str, Any]
@@ -86,3 +96,89 @@ def explain(connection: psycopg.Connection[Any], name: str, ask: Ask) -> Plan:
     assert row is not None
     document = row[0] if isinstance(row[0], list) else json.loads(row[0])
     return Plan(document[0]["Plan"])
+
+
+# SQLite.
+
+
+@contextmanager
+def filled_sqlite(fill: str, *, analysed: bool) -> Iterator[sqlite3.Connection]:
+    """An installation in memory; its plans depend on the indexes, and on ANALYZE where an operator ran it."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for migration in load_migrations("sqlite", "default"):
+            for text in migration.statements:
+                connection.execute(text)
+        connection.executescript(fill)
+        if analysed:
+            connection.execute("analyze")
+        yield connection
+
+
+def sqlite_plan(connection: sqlite3.Connection, statement: Statement) -> list[str]:
+    # Lists are JSON, and what is looked into while planning must be some.
+    parameters = dict.fromkeys(statement.parameters, "[]")
+    return [row[3] for row in connection.execute(f"explain query plan {statement.text}", parameters)]
+
+
+# PostgreSQL, however a statement comes to its plan.
+
+EMPTY, NEVER, CUSTOM, GENERIC = "made when the tables were empty", "never analysed", "custom", "generic"
+RARE_GENERIC, RARE_CUSTOM = "generic, analysed when few were there", "custom, analysed when few were there"
+WAYS = (EMPTY, NEVER, GENERIC, CUSTOM, RARE_GENERIC, RARE_CUSTOM)
+
+Plans = dict[str, dict[str, Plan]]
+"""For each way a statement comes to its plan, the plans of all as they were carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stock:
+    """What lies in the tables when statements are planned."""
+
+    tables: Sequence[str]
+    fill: Sequence[str]
+    empty: Sequence[str]
+    """Takes away what there is much of, and lets the database count."""
+    refill: str
+
+
+def plans_of_all_ways(server: PostgresServer, asks: Mapping[str, Ask], stock: Stock) -> Plans:
+    name = f"plans_{uuid.uuid4().hex}"
+    dsn = server.create_database(name)
+    anyio.run(_install, dsn)
+    prepared = {ask: f"statement_{number}" for number, ask in enumerate(asks)}
+    found: Plans = {}
+    with psycopg.connect(dsn, autocommit=True) as connection:
+
+        def run(*texts: str) -> None:
+            for text in texts:
+                connection.execute(text.encode())
+
+        def plans() -> dict[str, Plan]:
+            return {ask: explain(connection, prepared[ask], asks[ask]) for ask in asks}
+
+        run(*(f"alter table matrixsched.{table} set (autovacuum_enabled = off)" for table in stock.tables))
+        run("set plan_cache_mode = force_generic_plan")
+        for ask, statement in prepared.items():
+            prepare(connection, statement, asks[ask])
+        plans()
+        run(*stock.fill)
+        found[EMPTY] = plans()
+        run("set plan_cache_mode = force_custom_plan")
+        found[NEVER] = plans()
+        run("vacuum analyze")
+        found[CUSTOM] = plans()
+        run("set plan_cache_mode = force_generic_plan")
+        found[GENERIC] = plans()
+        run(*stock.empty, stock.refill)
+        found[RARE_GENERIC] = plans()
+        run("set plan_cache_mode = force_custom_plan")
+        found[RARE_CUSTOM] = plans()
+    server.drop_database(name)
+    return found
+
+
+async def _install(dsn: str) -> None:
+    store = PostgresStore(dsn, "default", connections=1)
+    await store.open()
+    await store.upgrade(4)
+    await store.close()

@@ -396,7 +396,7 @@ def free_port() -> int:
             return port
 
 
-def die_with_parent() -> Callable[[], None] | None:
+def die_with_parent(by: signal.Signals = signal.SIGQUIT) -> Callable[[], None] | None:
     """What a child runs before it becomes the server, so that the kernel stops it when we die, however we die."""
     if sys.platform != "linux":
         return None
@@ -405,6 +405,6 @@ def die_with_parent() -> Callable[[], None] | None:
     set_parent_death_signal = 1
 
     def ask_kernel() -> None:
-        prctl(set_parent_death_signal, signal.SIGQUIT)
+        prctl(set_parent_death_signal, by)
 
     return ask_kernel

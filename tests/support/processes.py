@@ -49,12 +49,14 @@ class Scene:
     def __post_init__(self) -> None:
         self._evidence = Evidence(self.folder / "notes")
 
-    def start_worker(self, *options: str, leases: tuple[str, ...] = SHORT_LEASES) -> WorkerUnderTest:
+    def start_worker(
+        self, *options: str, app: str = "process_app", leases: tuple[str, ...] = SHORT_LEASES, command: str = "worker"
+    ) -> WorkerUnderTest:
         """Start one; it is not waited for."""
         log = self.folder / f"worker-{len(self.workers)}.log"
         with log.open("wb") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "matrixsched", "worker", "support.process_app:app", *leases, *options],
+                [sys.executable, "-m", "matrixsched", command, f"support.{app}:app", *leases, *options],
                 stdin=subprocess.DEVNULL,
                 stderr=stderr,
                 env=environment(
@@ -113,11 +115,13 @@ class WorkerUnderTest:
 
 @contextmanager
 def scene(url: str, folder: Path, *, installation: str = "default") -> Iterator[Scene]:
-    """Workers that a test leaves behind are killed."""
+    """Workers that a test leaves behind are killed; what they said is shown if it failed."""
     playing = Scene(url, folder, installation)
     try:
         yield playing
     finally:
+        if logs := playing.logs():
+            sys.stderr.write(f"{logs}\n")
         for worker in playing.workers:
             worker.process.kill()
             worker.process.wait()

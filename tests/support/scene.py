@@ -35,6 +35,7 @@ LEASE = timedelta(seconds=10)
 TABLES = ("scheduled_actions", "incoming_queue", "processing_queue", "requests", "attempt_history")
 GATES = ("limits", "templates", "held_lanes", "quota_windows", "quota_grants")
 SEMAPHORES = ("semaphores", "semaphore_tasks", "semaphore_changes")
+QUEUES = ("queue_tasks", "queue_dead_letters", "known_queues", "queue_settings", "queue_workers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOLDERS = ("last_locked_by", "planned_by")
 """Workers in words."""
@@ -232,7 +233,7 @@ class Scene:
 
     async def clear(self) -> None:
         """As after `init`."""
-        for name in (*TABLES, *GATES, *SEMAPHORES):
+        for name in (*TABLES, *GATES, *SEMAPHORES, *QUEUES):
             await self.sql(f"delete from matrixsched.{name}")
         await self.sql(
             "update matrixsched.shard_locks set locked = false, last_locked_by = null, "

@@ -7,9 +7,8 @@ import pytest
 from matrixsched import Outcome, Retry, State
 from matrixsched.errors import BadInput, DatabaseUnavailable, InvalidDuration, InvalidId, InvalidNumber, OutcomeUnknown
 from matrixsched.scheduler import SchedulerPolicy
-from matrixsched.store.transitions import Transitions
+from matrixsched.store.transitions import TRANSITION_NAMES, Transitions
 from matrixsched.testing import stage
-from matrixsched.testing.faults import TRANSITIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -214,4 +213,4 @@ async def test_a_fault_must_strike_at_least_once_and_an_absence_must_last(on):
 
 def test_the_names_are_those_of_the_protocol_and_of_the_scheduler():
     own = {"replace": "replace_expected", "get": "find", "list": "page"}
-    assert all(hasattr(Transitions, own.get(name, name)) for name in TRANSITIONS)
+    assert all(hasattr(Transitions, own.get(name, name)) for name in TRANSITION_NAMES)

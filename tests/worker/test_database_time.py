@@ -35,6 +35,9 @@ def test_a_moment_is_reached_between_perhaps_and_surely(
     # Microseconds are all that a datetime holds.
     assert time.perhaps_reached(told) <= really + 2e-6
     assert time.surely_reached(told) >= really - 2e-6
+    latest = time.latest(really)
+    assert latest is not None
+    assert latest >= told - timedelta(microseconds=2)
 
 
 def test_the_quickest_answer_counts():

@@ -1,12 +1,14 @@
-"""Attempts whose lease runs out in the hands of a worker that lives; both were first seen in simulated runs."""
+"""Attempts whose lease runs out in the hands of a worker that lives; all were first seen in simulated runs."""
 
 from datetime import timedelta
 
 import anyio
 import pytest
+from support.scene import SHARDS
 
 from matrixsched import App, Outcome, Retry, State
 from matrixsched.events import OutcomesRecorded
+from matrixsched.rules.names import shard_of
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -72,4 +74,50 @@ async def test_a_handler_that_ignored_its_limit_is_recorded_before_others_can_cl
         assert await other.run_due() == 0
         await worker.recorder.step()
         assert (await status(app, "d")).last_outcome is Outcome.TIMED_OUT
+        release.set()
+
+
+async def test_what_misses_its_slot_while_no_handler_is_free_is_given_back_and_was_not_interrupted(app, clock):
+    sent = []
+
+    @app.action("send")
+    async def send() -> None:
+        sent.append(clock.now())
+
+    await app.limits.set("handler:send", "1/s")
+    await app.schedule(send, id="s")
+    clock.advance(SECOND)
+    busy, other = Worker(app), Worker(app)
+    await busy.intake.step()
+    assert busy.runner.held == 1
+    clock.advance(SECOND)
+    await busy.runner.watch()
+    assert busy.runner.held == 0
+    clock.advance(SECOND)
+    await other.run_due()
+    now = await status(app, "s")
+    assert (len(sent), now.succeeded, now.interrupted) == (1, 1, 0)
+
+
+async def test_no_slot_is_taken_for_a_handler_that_is_about_to_be_busy(app, clock):
+    release = anyio.Event()
+
+    @app.action("long")
+    async def long() -> None:
+        await release.wait()
+
+    @app.action("send")
+    async def send() -> None: ...
+
+    await app.limits.set("handler:send", "1/s")
+    clock.advance(SECOND)
+    long_id, send_id = [id for id in map(str, range(100)) if shard_of(id, SHARDS) == 0][:2]
+    await app.schedule(long, id=long_id)
+    await app.schedule(send, id=send_id)
+    worker = Worker(app, WorkerPolicy(concurrency=1))
+    async with anyio.create_task_group() as handlers:
+        worker.runner.open_slots(handlers)
+        await worker.intake.step()
+        assert (await status(app, long_id)).running
+        assert not (await status(app, send_id)).running
         release.set()

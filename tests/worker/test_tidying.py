@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
-from uuid import UUID
 
 import pytest
+from support.queues import storage_of
 
 from matrixsched import App, Outcome, Retry, State, call
 from matrixsched.clock import ManualClock, SeededChance, SystemChance
 from matrixsched.events import Tidied
 from matrixsched.rules.names import shard_of
+from matrixsched.rules.queues import VISIBILITY_MAX, NewItem
 from matrixsched.store.statements import statement
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transition
@@ -160,6 +161,22 @@ async def test_after_the_clock_was_set_back_a_crash_does_not_hold_an_action_up_f
     assert await worker.run_due() == 1
     status = (await app.get("a")).status
     assert (status.state, status.interrupted) == (State.DONE, 1)
+
+
+async def test_after_the_clock_was_set_back_a_crash_does_not_hold_tasks_of_a_queue_up_for_as_long(
+    app: App, clock: ManualClock, tidied: list[Tidied]
+):
+    queue = storage_of(app.store)
+    await queue.put_many([NewItem(queue=1, data=b"x")] * 1_200)
+    await queue.get(1, 700)
+    clock.advance(-DAY)
+    worker = Worker(app)
+    assert await tidy(worker) == 3
+    assert sum(event.leases for event in tidied) == 700
+    clock.advance(VISIBILITY_MAX)
+    assert [task.attempts for task in await queue.get(1, 1_200)] == [1] * 700
+    clock.advance(DAY)
+    assert len(await queue.get(1, 1_200)) == 1_200
 
 
 async def test_after_the_clock_was_set_back_a_new_version_does_not_wait_for_a_crashed_one_as_long(
@@ -335,11 +352,11 @@ async def test_a_worker_that_starts_goes_on_where_another_stopped(app: App, cloc
 
 async def test_workers_take_turns(app: App, clock: ManualClock, noted: NotedStore, tidied: list[Tidied]):
     workers = [Worker(app), Worker(app)]
-    done: list[UUID] = []
+    done: list[Worker] = []
     for worker in (*workers, *workers):
         noted.asked.clear()
         await worker.tidying.step()
         if "end_chore" in noted.asked:
-            done.append(worker.tidying._holder)
+            done.append(worker)
         clock.advance(POLICY.tidy_every / 2)
     assert len(done) == 2

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from support.scene import HANDLER, LEASE, Scene, failed, ids
 
-from matrixsched.rules.action import suspect_lane
+from matrixsched.rules.action import EVENT, Outcome, suspect_lane
 from matrixsched.store.values import Answer, Extension, Holding
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +46,20 @@ async def test_an_attempt_nobody_took_over_can_be_extended_even_late(scene: Scen
     scene.clock.advance(2 * LEASE)
     assert await scene.extend(attempt) is Extension.EXTENDED
     assert await scene.sync() == []
+
+
+async def test_a_late_attempt_at_a_replaced_version_is_lost_for_the_next_one_may_run(scene: Scene):
+    """Which is claimed in another lane than that of the late one's row."""
+    old = await scene.start()
+    new = await scene.schedule(lane=EVENT)
+    await scene.move(await scene.hold())
+    scene.clock.advance(2 * LEASE)
+    claimed = await scene.claim(await scene.hold(), lane=EVENT)
+    assert [attempt.claim.guid for attempt in claimed.attempts] == [new.guid]
+    assert [(past.guid, past.outcome) for past in await scene.history()] == [(old.claim.guid, Outcome.SUPERSEDED)]
+    before = await scene.contents()
+    assert await scene.extend(old) is Extension.LOST
+    assert await scene.contents() == before
 
 
 async def test_an_attempt_that_was_taken_over_is_lost(scene: Scene):

@@ -45,3 +45,14 @@ async def test_a_global_limit_that_is_open_is_nothing_to_look_at_without_rows(sc
     scene.clock.advance(SECOND)
     acquired = await look(scene)
     assert (acquired.shard, acquired.next_due_at) == (None, None)
+
+
+async def test_a_lane_that_is_listed_though_its_rows_are_gone_is_told_until_it_is_taken_off_the_list(scene: Scene):
+    """Workers list lanes anew only as long as they are told so: otherwise they would look for its rows for ever."""
+    await put_before_the_gate(scene, 1)
+    await scene.cancel("a1", shard=1)
+    await scene.sql("delete from matrixsched.processing_queue")  # as whoever meets a dead row does
+    assert (await look(scene)).holds
+    scene.clock.advance(SECOND)
+    await scene.run(scene.do.relist_lanes(every=SECOND))
+    assert not (await look(scene)).holds

@@ -49,6 +49,7 @@ class Model:
         return self.ranked("acquired", "asked")
 
     def late(self, now: datetime) -> set[str]:
+        """Their places are lost; if they are no longer to be renewed, they are only found, and kept."""
         return {task.id for task in self.held if task.hold_until is not None and task.hold_until <= now}
 
     def until(self, now: datetime) -> datetime | None:
@@ -67,10 +68,19 @@ class Model:
             for id in there:
                 del self.tasks[id]
 
+    def step_back(self, id: str, priority: float | None) -> None:
+        task = self.tasks[id]
+        task.state, task.hold_until, self.changed = "waiting", None, True
+        if priority is not None:
+            task.priority = priority
+
     def balance(self, now: datetime) -> tuple[list[str], list[str], list[str], set[str]]:
-        lapsed = self.late(now)
+        lapsed = self.late(now) if self.hold_for else set()
         for id in lapsed:
-            del self.tasks[id]
+            self.tasks[id].state, self.tasks[id].hold_until, self.tasks[id].enqueued_at = "waiting", None, now
+        if self.hold_for is None:
+            for task in self.held:
+                task.hold_until = None
         holders = self.held
         acquired = self.ranked("waiting")[: max(0, self.active - len(holders))]
         for task in acquired:
@@ -105,6 +115,7 @@ STEPS = st.lists(
         st.tuples(st.just("enqueue"), PRIORITIES),
         st.tuples(st.just("enqueue"), PRIORITIES),
         st.tuples(st.just("release"), MANY, st.booleans()),
+        st.tuples(st.just("step back"), IDS, st.sampled_from([None, 0.0, 3.0])),
         st.tuples(st.just("update"), SIZES, HOLDS),
         st.tuples(st.just("renew"), MANY),
         st.tuples(st.just("pass"), st.integers(1, 4)),
@@ -155,10 +166,25 @@ class Play:
         assert set(there or ()) == {id for id in ids if id in self.model.tasks}
         self.model.release(ids, missing_ok=missing_ok)
 
+    async def step_back(self, id: str, priority: float | None) -> None:
+        scene, holds = self.scene, any(task.id == id for task in self.model.held)
+        stepping = scene.do.step_back(
+            POOL,
+            TaskName(id),
+            scene.guid(),
+            priority=priority,
+            guid=scene.guid(),
+            change_guid=scene.guid(),
+            tell=False,
+        )
+        assert await scene.run(stepping) is holds
+        if holds:
+            self.model.step_back(id, priority)
+
     async def update(self, sizes: tuple[int, int], hold_for: timedelta | None) -> None:
         active, try_release = sizes
         semaphore = Semaphore(key=POOL, active=active, try_release=try_release, hold_for=hold_for)
-        await self.scene.run(self.scene.do.update_semaphore(semaphore, self.scene.guid()))
+        await self.scene.run(self.scene.do.update_semaphore(POOL, lambda _: semaphore, self.scene.guid()))
         model = self.model
         model.active, model.try_release, model.hold_for, model.changed = active, try_release, hold_for, True
 
@@ -189,10 +215,10 @@ class Play:
         expected = [*model.held, *model.ranked("waiting")]
         assert found == [(task.id, task.priority, task.state, task.hold_until) for task in expected]
         due = model.changed or model.late(scene.now)
-        assert await scene.run(scene.do.changed_semaphores(limit=9)) == ([POOL] if due else [])
+        assert await scene.run(scene.do.changed_semaphores()) == ([POOL] if due else [])
 
     async def come_to_rest(self) -> None:
-        """Whoever is asked goes, until nothing changes: then the best hold the places, as far as they may be asked."""
+        """Whoever is asked steps back, until nothing changes: then the best hold places, if they may be asked."""
         model = self.model
         for _ in range(20):
             await self.balance()
@@ -200,7 +226,8 @@ class Play:
             asked = [task.id for task in model.ranked("asked")]
             if not asked:
                 break
-            await self.release(asked, False)
+            for id in asked:
+                await self.step_back(id, None)
         held, waiting = model.held, model.ranked("waiting")
         assert len(held) == min(model.active, len(model.tasks))
         replaceable = held[model.active - model.try_release :]
@@ -220,6 +247,7 @@ async def play(
     parts: dict[object, Callable[..., object]] = {
         "enqueue": on_stage.enqueue,
         "release": on_stage.release,
+        "step back": on_stage.step_back,
         "update": on_stage.update,
         "renew": on_stage.renew,
         "pass": on_stage.pass_time,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.scene import Scene
 
 from matrixsched.rules.semaphore import Semaphore, TaskState
 from matrixsched.store.semaphores import Balanced, Enqueued, NewTask, TaskName
+from matrixsched.store.transition import Transition
 
 pytestmark = pytest.mark.anyio
 
@@ -32,12 +34,13 @@ async def enqueue(scene: Scene, key: str = POOL, *, request: Any = None, **prior
     return await scene.run(asked)
 
 
-async def release(scene: Scene, *ids: str, request: Any = None, **options: Any) -> list[str] | None:
+def releasing(scene: Scene, *ids: str, **options: Any) -> Transition[list[str] | None]:
     tasks = [TaskName(id) for id in ids]
-    asked = scene.do.release_tasks(
-        POOL, tasks, request or scene.guid(), change_guid=scene.guid(), tell=False, **options
-    )
-    found = await scene.run(asked)
+    return scene.do.release_tasks(POOL, tasks, scene.guid(), change_guid=scene.guid(), tell=False, **options)
+
+
+async def release(scene: Scene, *ids: str, **options: Any) -> list[str] | None:
+    found = await scene.run(releasing(scene, *ids, **options))
     return None if found is None else sorted(found)
 
 
@@ -52,7 +55,7 @@ async def states(scene: Scene) -> dict[str, str]:
 
 
 async def changed(scene: Scene) -> list[str]:
-    return sorted(await scene.run(scene.do.changed_semaphores(limit=10)))
+    return sorted(await scene.run(scene.do.changed_semaphores()))
 
 
 async def events(scene: Scene) -> dict[str, str]:
@@ -71,11 +74,10 @@ async def test_a_semaphore_is_made_once_and_then_as_it_is(scene: Scene):
 async def test_a_semaphore_is_changed_and_then_balanced(scene: Scene):
     await make(scene, 5, 3)
     wanted = Semaphore(key=POOL, active=1, try_release=0, hold_for=3 * SECOND)
-    assert await scene.run(scene.do.update_semaphore(wanted, scene.guid())) == wanted
+    assert await scene.run(scene.do.update_semaphore(POOL, lambda _: wanted, scene.guid())) == wanted
     assert await scene.run(scene.do.find_semaphore(POOL)) == wanted
     assert await changed(scene) == [POOL]
-    elsewhere = Semaphore(key="other", active=1, try_release=0)
-    assert await scene.run(scene.do.update_semaphore(elsewhere, scene.guid())) is None
+    assert await scene.run(scene.do.update_semaphore("other", lambda _: wanted, scene.guid())) is None
     assert await changed(scene) == [POOL]
 
 
@@ -108,12 +110,54 @@ async def test_a_request_is_carried_out_once(scene: Scene):
     assert await release(scene, "a") == ["a"]
     assert await enqueue(scene, request=request, a=1) == Enqueued(0, 0)
     assert await states(scene) == {}
-    request = scene.guid()
     await enqueue(scene, a=1)
-    assert await release(scene, "a", request=request) == ["a"]
+    asked = releasing(scene, "a")
+    assert await scene.run(asked) == ["a"]
     await enqueue(scene, a=1)
-    assert await release(scene, "a", request=request) is None
+    assert await scene.run(asked) is None
     assert await states(scene) == {"a": "waiting"}
+
+
+async def test_sent_again_an_enqueueing_tells_what_it_created(scene: Scene):
+    await make(scene)
+    await enqueue(scene, a=1)
+    tasks = [NewTask(id, 2, scene.guid()) for id in "abc"]
+    asked = scene.do.enqueue_tasks(POOL, tasks, scene.guid(), change_guid=scene.guid(), tell=False)
+    assert await scene.run(asked) == Enqueued(2, 1)
+    assert await scene.run(asked) == Enqueued(2, 0)
+    await release(scene, "b")
+    assert await scene.run(asked) == Enqueued(1, 0)
+
+
+@pytest.mark.parametrize(("missing_ok", "goes"), [(False, False), (True, True)])
+async def test_sent_again_a_release_tells_whether_it_was_carried_out(scene: Scene, missing_ok: bool, goes: bool):
+    await make(scene)
+    await enqueue(scene, a=1)
+    asked = releasing(scene, "a", "nobody", missing_ok=missing_ok)
+    assert await scene.run(asked) == ["a"]
+    await enqueue(scene, nobody=1)
+    assert await scene.run(asked) == (None if goes else [])
+    assert ("a" in await states(scene)) is not goes
+
+
+async def test_sent_again_a_step_back_tells_whether_it_was_carried_out(scene: Scene):
+    def stepping_back() -> Transition[bool | None]:
+        request, guid, change = scene.guid(), scene.guid(), scene.guid()
+        return scene.do.step_back(
+            POOL, TaskName("a"), request, priority=None, guid=guid, change_guid=change, tell=False
+        )
+
+    await make(scene)
+    await enqueue(scene, a=1)
+    early = stepping_back()
+    assert await scene.run(early) is False
+    await balance(scene)
+    assert await scene.run(early) is False
+    asked = stepping_back()
+    assert await scene.run(asked) is True
+    await balance(scene)
+    assert await scene.run(asked) is None
+    assert await states(scene) == {"a": "acquired"}
 
 
 async def test_tasks_are_released_all_or_none(scene: Scene):
@@ -194,7 +238,7 @@ async def test_fewer_places_ask_the_last_and_drop_nobody(scene: Scene):
     await make(scene, 4, 4)
     await enqueue(scene, a=1, b=2, c=3, d=4)
     await balance(scene)
-    await scene.run(scene.do.update_semaphore(Semaphore(key=POOL, active=1, try_release=0), scene.guid()))
+    await scene.run(scene.do.update_semaphore(POOL, lambda one: replace(one, active=1, try_release=0), scene.guid()))
     assert (await balance(scene)).asked == ("a", "b", "c")
     await enqueue(scene, urgent=9)
     await release(scene, "a", "b", "c")
@@ -205,7 +249,8 @@ async def test_fewer_places_ask_the_last_and_drop_nobody(scene: Scene):
 
 async def test_a_place_that_is_not_renewed_is_lost(scene: Scene):
     await make(scene, 1, 0, hold_for=10 * SECOND)
-    await enqueue(scene, a=2, b=1)
+    await enqueue(scene, a=1)
+    await enqueue(scene, b=1)
     await balance(scene)
     scene.clock.advance(9 * SECOND)
     assert await scene.run(scene.do.renew_tasks(POOL, [TaskName("a"), TaskName("b")])) == ["a"]
@@ -217,6 +262,41 @@ async def test_a_place_that_is_not_renewed_is_lost(scene: Scene):
     balanced = await balance(scene)
     assert (balanced.lapsed, balanced.acquired) == (("a",), ("b",))
     assert await changed(scene) == []
+    (waits,) = await scene.run(scene.do.waiting_tasks(POOL, limit=9))
+    assert (waits.id, waits.enqueued_at) == ("a", scene.now)  # behind its like, but not gone
+
+
+async def test_who_lost_a_place_and_is_the_most_important_has_it_anew(scene: Scene):
+    await make(scene, 1, 0, hold_for=10 * SECOND)
+    await enqueue(scene, a=2, b=1)
+    await balance(scene)
+    (before,) = await scene.run(scene.do.held_tasks(POOL, limit=9))
+    scene.clock.advance(10 * SECOND)
+    balanced = await balance(scene)
+    assert (balanced.lapsed, balanced.acquired) == (("a",), ("a",))
+    (after,) = await scene.run(scene.do.held_tasks(POOL, limit=9))
+    assert after.guid != before.guid  # and so it is told again
+
+
+async def test_places_that_are_no_longer_to_be_renewed_are_kept(scene: Scene):
+    await make(scene, 1, 0, hold_for=10 * SECOND)
+    await enqueue(scene, a=2, b=1)
+    await balance(scene)
+    await scene.run(scene.do.update_semaphore(POOL, lambda one: replace(one, hold_for=None), scene.guid()))
+    scene.clock.advance(60 * SECOND)
+    balanced = await balance(scene)
+    assert (balanced.lapsed, balanced.acquired, balanced.is_complete) == ((), (), True)
+    assert await changed(scene) == []
+    await scene.run(scene.do.update_semaphore(POOL, lambda one: replace(one, hold_for=SECOND), scene.guid()))
+    assert (await balance(scene)).lapsed == ()
+
+
+async def test_changed_semaphores_are_looked_up_behind_a_key(scene: Scene):
+    for key in "abc":
+        await scene.run(scene.do.make_semaphore(Semaphore(key=key)))
+        await scene.run(scene.do.update_semaphore(key, lambda one: one, scene.guid()))
+    assert sorted(await scene.run(scene.do.changed_semaphores(after="a"))) == ["b", "c"]
+    assert await scene.run(scene.do.changed_semaphores(after="c")) == []
 
 
 async def test_places_are_held_for_good_unless_told_otherwise(scene: Scene):

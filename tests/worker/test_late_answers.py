@@ -1,0 +1,94 @@
+"""Claims whose answer does not come within the time that a worker waits for one; first seen in runs of chaos."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from matrixsched import App, State, every
+from matrixsched.clock import ManualClock
+from matrixsched.errors import OutcomeUnknown
+from matrixsched.store.transition import Transition
+from matrixsched.worker import Worker, WorkerPolicy
+
+pytestmark = pytest.mark.anyio
+
+SECOND = timedelta(seconds=1)
+LEASE = WorkerPolicy().attempt_lease
+
+
+class Late:
+    """The answer to one transition is awaited in vain for as long as a worker waits; it was carried out."""
+
+    def __init__(self, app: App, clock: ManualClock, name: str) -> None:
+        self._run, self._clock, self._name = app.store.run, clock, name
+        self.was_late = False
+        app.store.run = self.run  # type: ignore[method-assign]
+
+    async def run(self, transition: Transition[Any]) -> Any:
+        answer = await self._run(transition)
+        if transition.name == self._name and answer.attempts and not self.was_late:
+            self.was_late = True
+            self._clock.advance(LEASE / 3 + timedelta(milliseconds=1))
+            raise OutcomeUnknown(f"{transition.name}: no answer")
+        return answer
+
+
+async def step_by_step(worker: Worker, clock: ManualClock) -> None:
+    """Slots of a limit begin a little later."""
+    for _ in range(20):
+        await worker.intake.step()
+        clock.advance(SECOND / 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "delay", "limit"),
+    [("move", 0 * SECOND, None), ("claim", SECOND, None), ("claim_gated", 0 * SECOND, "customer")],
+)
+async def test_what_was_claimed_without_an_answer_is_given_back_unattempted(app, clock, name, delay, limit):
+    ran: list[int] = []
+
+    @app.action("work")
+    async def work() -> None:
+        ran.append(1)
+
+    await app.limits.set("key:customer", "100/s", pool=100)
+    worker = Worker(app, WorkerPolicy(slots_ahead=timedelta(0)))
+    await app.schedule(work, id="w", delay=delay, limit=limit)
+    if delay:
+        await worker.intake.step()
+        clock.advance(delay)
+    late = Late(app, clock, name)
+    with pytest.raises(OutcomeUnknown):
+        await step_by_step(worker, clock)
+    assert late.was_late
+
+    for _ in range(3):
+        clock.advance(SECOND / 10)
+        await worker.run_due()
+    status = (await app.get("w")).status
+    assert (len(ran), status.state, status.succeeded, status.interrupted) == (1, State.DONE, 1, 0)
+
+
+async def test_a_claim_that_was_long_on_its_way_leaves_out_no_tick_that_is_still_to_come(app, clock):
+    @app.action("work")
+    async def work() -> None: ...
+
+    tick_at = clock.now()
+    await app.schedule(work, id="w", at=tick_at, repeat=every(3 * SECOND, anchor=tick_at))
+    run = app.store.run
+
+    async def slow_to_get_there(transition: Transition[Any]) -> Any:
+        if transition.name == "move":
+            clock.advance(2 * SECOND)
+        return await run(transition)
+
+    app.store.run = slow_to_get_there
+    worker = Worker(app)
+    await worker.intake.step()
+    await worker.runner.run_next()
+    await worker.recorder.step()
+    action = await app.get("w")
+    assert (action.status.succeeded, action.status.scheduled_at) == (1, tick_at + 3 * SECOND)
