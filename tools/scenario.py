@@ -11,31 +11,27 @@ formula written a second time, and with what must have been waiting by these not
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn, TypeVar
-
-import psycopg
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support, which starts servers and workers for tests, too
 
-from benchmarks.places import Place, PostgresPlace, SqlitePlace  # noqa: E402
+from benchmarks.places import Place  # noqa: E402
+from playing import Parser, console, exit_code, file_to_write, played, whole  # noqa: E402
 from rich.console import Console  # noqa: E402
 from sending.campaigns import ZONES, Campaigns, Letter  # noqa: E402
 from sending.judging import Run, judge  # noqa: E402
 from sending.records import count_live, is_settled, read_records  # noqa: E402
 from sending.showing import Showing  # noqa: E402
-from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
-from support.processes import Scene, scene, until  # noqa: E402
+from support.processes import Scene, until  # noqa: E402
 
 from matrixsched import App  # noqa: E402
 from matrixsched.errors import BadInput, InvalidDurationText  # noqa: E402
@@ -56,33 +52,23 @@ TIDY_EVERY = "2s"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parse(arguments)
-    talk = Console(stderr=True, highlight=False)
-    try:
-        with (
-            open_place(chosen) as place,
-            tempfile.TemporaryDirectory(prefix="matrixsched-scenario-") as folder,
-            scene(place.url, Path(folder)) as stage,
-        ):
-            play = Play(chosen.campaigns, place, stage, chosen.kill, talk)
-            play.run(chosen.workers)
-            outcome = play.outcome()
-    except (PostgresUnavailable, psycopg.OperationalError) as error:
-        talk.print(f"scenario: {error}\nscenario: to do without PostgreSQL: --sqlite", markup=False)
+
+    def play(place: Place, stage: Scene, talk: Console) -> Run:
+        playing = Play(chosen.campaigns, place, stage, chosen.kill, talk)
+        playing.run(chosen.workers)
+        return playing.outcome()
+
+    outcome = played("scenario", chosen, play)
+    if outcome is None:
         return 1
     checks = judge(outcome)
     showing = Showing(outcome, checks)
-    showing.show(Console(width=None if sys.stdout.isatty() else 120, highlight=False))
+    showing.show(console())
     if chosen.svg is not None:
         chosen.svg.write_text(showing.as_svg())
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(showing.as_json(), indent=2) + "\n")
-    return 1 if any(check.kept is False for check in checks) else 0
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line: the usage, which is longer than the screen of some, would hide it."""
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
+    return exit_code(checks)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -98,12 +84,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pool", type=whole(0), default=5, help="of that limit (default: 5)")
     parser.add_argument("--interval", type=said(interval), default="10s", help="of the quota (default: 10s)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same messages")
-    parser.add_argument("--sqlite", action="store_true", help="in a file instead of on PostgreSQL")
-    parser.add_argument(
-        "--url",
-        metavar="postgresql://…",
-        help="an empty database; without it a durable server is started and thrown away afterwards",
-    )
+    parser.add_place()
     parser.add_argument("--svg", type=file_to_write, metavar="FILE", help="write a chart to this file")
     parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
     chosen = parser.parse_args(arguments)
@@ -123,29 +104,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        with contextlib.suppress(ValueError):
-            if (number := int(text)) >= least:
-                return number
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
-
-    return read
-
-
 def interval(text: str) -> timedelta:
     try:
         return QuotaSettings(interval=parse_duration(text, "it")).interval
     except InvalidDurationText:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10s or 5m") from None
-
-
-def file_to_write(text: str) -> Path:
-    """Said now: to hear after minutes that the figures cannot be written would be a pity."""
-    path = Path(text)
-    if not path.parent.is_dir() or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: its folder is not there, or it is one itself")
-    return path
 
 
 def said(read: Callable[[str], Read]) -> Callable[[str], Read]:
@@ -158,19 +121,6 @@ def said(read: Callable[[str], Read]) -> Callable[[str], Read]:
             raise argparse.ArgumentTypeError(error.args[0]) from None
 
     return reading
-
-
-@contextlib.contextmanager
-def open_place(chosen: argparse.Namespace) -> Iterator[Place]:
-    with contextlib.ExitStack() as stack:
-        if chosen.sqlite:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="matrixsched-scenario-"))
-            yield SqlitePlace(f"sqlite:///{folder}/scenario.db")
-        elif chosen.url is not None:
-            yield PostgresPlace(chosen.url, "default", ours=False)
-        else:
-            server = stack.enter_context(start_postgres(durable=True))
-            yield PostgresPlace(server.create_database("scenario"), "default", ours=server.restartable)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 ./tools/dev simulate --seed 8131            replay one run; --trace shows everything that happened in it
 ./tools/dev simulate --runs 10000           many runs; a failing seed is printed as a line to paste
+./tools/dev simulate --part semaphores      with that part of the product in every run, and no other beside actions
 """
 
 from __future__ import annotations
@@ -9,25 +10,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
-from simulation.world import Result, simulate  # noqa: E402  # found only from here on
-
-CHUNK = 8
-PROGRESS_EVERY_S = 1.0
+from many_runs import Progress, results  # noqa: E402  # found only from here on
+from simulation.parts import with_part  # noqa: E402
+from simulation.world import PARTS, Result, simulate  # noqa: E402
 
 
 def main() -> int:
     options = parse_options()
     if options.seed is not None:
-        return replay(options.seed, shows_trace=options.trace)
-    return run_many(range(options.start, options.start + options.runs), options.jobs)
+        return replay(play_seed(options.seed, part=options.part, keeps_trace=options.trace))
+    return run_many(range(options.start, options.start + options.runs), options.part, options.jobs)
 
 
 def parse_options() -> argparse.Namespace:
@@ -37,16 +35,21 @@ def parse_options() -> argparse.Namespace:
     what.add_argument("--runs", type=int, default=1000, help="how many seeds to run (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of many seeds (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    parser.add_argument("--part", choices=[one.name for one in PARTS], help="the part that is in every run")
     parser.add_argument("--trace", action="store_true", help="with --seed: show everything that happened")
     return parser.parse_args()
 
 
-def replay(seed: int, *, shows_trace: bool) -> int:
-    result = simulate(seed, keeps_trace=shows_trace)
+def play_seed(seed: int, *, part: str | None, keeps_trace: bool = False) -> Result:
+    chosen = [one for one in PARTS if one.name == part]
+    return simulate(seed, keeps_trace=keeps_trace, prepare=with_part(chosen[0]) if chosen else None)
+
+
+def replay(result: Result) -> int:
     for line in result.trace:
         print(line)
     print(
-        f"seed {seed}: {result.virtual_s:.1f} s, {result.steps:,} steps, {result.runs} handler runs, "
+        f"seed {result.seed}: {result.virtual_s:.1f} s, {result.steps:,} steps, {result.runs} handler runs, "
         f"{result.faults} faults, trace {result.trace_hash}"
     )
     for violation in result.violations:
@@ -54,58 +57,13 @@ def replay(seed: int, *, shows_trace: bool) -> int:
     return 1 if result.violations else 0
 
 
-def run_many(seeds: range, jobs: int) -> int:
+def run_many(seeds: range, part: str | None, jobs: int) -> int:
     progress = Progress(len(seeds))
-    for result in results(seeds, jobs):
-        progress.count(result)
+    told = f" --part {part}" if part else ""
+    for result in results(partial(play_seed, part=part), seeds, jobs):
+        progress.count(result, f"./tools/dev simulate --seed {result.seed}{told} --trace")
     progress.finish()
     return 1 if progress.failed else 0
-
-
-def results(seeds: range, jobs: int) -> Iterator[Result]:
-    if jobs == 1:
-        yield from map(simulate, seeds)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(simulate, seeds, chunksize=CHUNK)
-
-
-class Progress:
-    """A line that is written over where there is a terminal, and now and then a new one where there is none."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._began = self._shown = time.monotonic()
-        self._done = self._runs = self._faults = 0
-        self._virtual_s = 0.0
-        self._end = "\r" if sys.stderr.isatty() else "\n"
-        self._every_s = PROGRESS_EVERY_S if sys.stderr.isatty() else 30.0
-        self.failed = 0
-
-    def count(self, result: Result) -> None:
-        self._done += 1
-        self._runs += result.runs
-        self._faults += result.faults
-        self._virtual_s += result.virtual_s
-        if result.violations:
-            self.failed += 1
-            print(f"./tools/dev simulate --seed {result.seed} --trace  # {result.violations[0]}", flush=True)
-        if time.monotonic() - self._shown >= self._every_s:
-            self._show(self._end)
-
-    def finish(self) -> None:
-        self._show("\n")
-
-    def _show(self, end: str) -> None:
-        self._shown = time.monotonic()
-        each_s = (self._shown - self._began) / max(self._done, 1)
-        print(
-            f"{self._done:,} of {self._total:,} runs, {self.failed} failed; {self._runs:,} handler runs, "
-            f"{self._faults:,} faults, {self._virtual_s / 3600:.1f} virtual hours; {each_s:.2f} s a run",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 if __name__ == "__main__":

@@ -6,8 +6,15 @@
     database   the state after every commit, and what must hold there
     actors     the handlers, the clients and the workers of a run
     world      one run: chaos, heal, drain, check
-    checkers   what must be true of every run, a function each
-    planted    mistakes that the checkers must see
+    nemesis    who strikes, by chance or at a chosen place
+    parts      what may be in a run beside actions
+    semaphores, semaphore_…, planted_semaphores   such a part, with its own notes, checkers and mistakes
+    commit_checkers, end_checkers   what must be true of every run, a function each
+    queues, queue_…, planted_queues   another one
+    gates, gate_…, planted_gates   and another: limits, templates and quota
+    planting, planted   mistakes that the checkers must see
+    crash_points        short scenes, played once for every place at which something can go wrong
+    sql_mutants         every small mistake in a statement
 
 `./tools/dev simulate --seed 8131` replays a run.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from matrixsched.errors import (
     GuidMismatch,
     MatrixSchedError,
 )
-from matrixsched.rules.outcome import Cancel, HandlerOutcome, RetryAt
+from matrixsched.rules.outcome import Cancel, HandlerOutcome, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import every
 from matrixsched.scheduler import SchedulerPolicy
@@ -89,7 +89,8 @@ class NotedChance(SeededChance):
 def make_app(world: World, host: str) -> App:
     """The application as one process has it."""
     chance = world.chance
-    clock = HostClock(world.loop, skew=timedelta(seconds=chance.uniform(-5, 5)), began_s=chance.uniform(0, 1000))
+    skew_s = chance.uniform(-5, 5) * chance.choice((1, 1, 1, 720))  # by an hour at most
+    clock = HostClock(world.loop, skew=timedelta(seconds=skew_s), began_s=chance.uniform(0, 1000))
     return App(
         "sqlite://",
         clock=clock,
@@ -157,9 +158,8 @@ BEHAVIOURS = {
 NAMES = tuple(BEHAVIOURS)
 
 
-def register_handlers(app: App, world: World, host: str, names: tuple[str, ...]) -> None:
-    for name in names:
-        behaviour = BEHAVIOURS[name]
+def register_handlers(app: App, world: World, host: str, behaviours: Mapping[str, Behaviour]) -> None:
+    for name, behaviour in behaviours.items():
         timeout = timedelta(seconds=behaviour.timeout_s)
         app.action(name, retry=behaviour.retry, timeout=timeout)(_handler(world, host, behaviour))
 
@@ -183,7 +183,7 @@ def _handler(world: World, host: str, behaviour: Behaviour) -> Callable[[Context
 
 def _ending(outcome: HandlerOutcome | None, is_over_limit: bool) -> Ended:
     match outcome:
-        case RetryAt():
+        case RetryAt() | SlowDown():
             return Ended.RETRY
         case Cancel():
             return Ended.CANCEL
@@ -202,6 +202,9 @@ class SimulatedWorker(Worker):
         store = self._store.sibling()
         async with anyio.create_task_group() as keeping:
             keeping.start_soon(self._paced, "extend", lambda: self.leases.extend(store), Wakeup())
+            if self.runs_queues:
+                storage = self._app.queues.storage_over(store)
+                keeping.start_soon(self._paced, "prolong", lambda: self.processors.batches.prolong(storage), Wakeup())
             try:
                 yield
             finally:
@@ -215,7 +218,7 @@ class Client:
     """A process in which several callers share one application."""
 
     def __init__(self, world: World, host: str, ids: list[str]) -> None:
-        self._world = world
+        self.world = world
         self._chance = world.chance
         self._app = make_app(world, host)
         self._host = host
@@ -226,16 +229,19 @@ class Client:
             for _ in range(callers):
                 calling.start_soon(self._call_often, operations // callers)
 
-    async def _call_often(self, operations: int) -> None:
-        for _ in range(operations):
-            await self._world.sleep_up_to(self._world.size.think_s)
-            kind = self._chance.choices(list(_OPERATIONS), weights=list(_WEIGHTS))[0]
-            await _OPERATIONS[kind](self)
+    async def _call_often(self, times: int) -> None:
+        operations = _OPERATIONS | {
+            call: weight for part in self.world.parts for call, weight in part.operations.items()
+        }
+        for _ in range(times):
+            await self.world.sleep_up_to(self.world.size.think_s)
+            (call,) = self._chance.choices(list(operations), weights=list(operations.values()))
+            await call(self)
 
     @contextmanager
     def _called(self, kind: str, *ids: str, delay_s: float | None = 0) -> Iterator[Operation]:
         """Note what is asked and what comes of it."""
-        history, now = self._world.history, self._world.clock.now()
+        history, now = self.world.history, self.world.clock.now()
         not_before = None if delay_s is None else now + timedelta(seconds=delay_s)
         operation = history.call(self._host, kind, ids, not_before)
         token = OPERATION.set(operation)
@@ -247,7 +253,7 @@ class Client:
             OPERATION.reset(token)
 
     def _ok(self, operation: Operation, changed: bool) -> None:
-        self._world.history.reply(operation, Reply.OK, changed=changed)
+        self.world.history.reply(operation, Reply.OK, changed=changed)
 
     def _id(self) -> str:
         return self._chance.choice(self._ids)
@@ -260,7 +266,9 @@ class Client:
         if self._chance.random() < 0.15:
             terms["start_within"] = timedelta(seconds=self._chance.uniform(0.5, 10))
         if self._chance.random() < 0.15:
-            terms["expires_at"] = self._world.clock.now() + timedelta(seconds=self._chance.uniform(26, 90))
+            terms["expires_at"] = self.world.clock.now() + timedelta(seconds=self._chance.uniform(26, 90))
+        for part in self.world.parts:
+            terms |= part.options()
         return terms
 
     def _handler(self) -> str:
@@ -271,6 +279,21 @@ class Client:
         with self._called("schedule", id, delay_s=delay_s) as operation:
             delay = timedelta(seconds=delay_s)
             done = await self._app.schedule(self._handler(), id=id, delay=delay, **self._terms(), **options)
+            self._ok(operation, done.changed)
+
+    async def ask(self, kind: str, id: str, *, delay_s: float = 0, **options: Any) -> None:
+        """One call, as it is told; `options` are those of `App.schedule`, with its handler."""
+        with self._called(kind, id, delay_s=delay_s) as operation:
+            match kind:
+                case "schedule":
+                    handler = options.pop("handler", "quick")
+                    done = await self._app.schedule(handler, id=id, delay=timedelta(seconds=delay_s), **options)
+                case "run_now":
+                    done = await self._app.run_now(id)
+                case "cancel":
+                    done = await self._app.cancel(id)
+                case _:
+                    raise ValueError(f"nobody asks for {kind}")
             self._ok(operation, done.changed)
 
     async def schedule(self) -> None:
@@ -296,7 +319,7 @@ class Client:
         request_id, id = f"request {self._chance.getrandbits(40)}", self._id()
         if self._chance.random() < 0.5:
             await self._schedule(id=id, request_id=request_id)
-            await self._world.sleep_up_to(5)
+            await self.world.sleep_up_to(5)
             await self._schedule(id=id, request_id=request_id)
             return
         async with anyio.create_task_group() as both:
@@ -306,10 +329,11 @@ class Client:
     async def schedule_repeated(self) -> None:
         id, delay_s = self._id(), self._delay_s()
         interval = timedelta(seconds=self._chance.uniform(8, 16))
-        expires_at = self._world.clock.now() + timedelta(seconds=self._chance.uniform(30, 90))
+        expires_at = self.world.clock.now() + timedelta(seconds=self._chance.uniform(30, 90))
         after_end = self._chance.random() < 0.4
         repeat = every(interval, after_end=True) if after_end else every(interval, anchor=EPOCH)
         with self._called("schedule", id, delay_s=delay_s) as operation:
+            operation.interval = None if after_end else interval
             handler, delay = self._chance.choice(("quick", "flaky", "rare")), timedelta(seconds=delay_s)
             ends = expires_at if self._chance.random() < 0.8 else None
             done = await self._app.schedule(handler, id=id, delay=delay, repeat=repeat, expires_at=ends)
@@ -349,19 +373,18 @@ class Client:
             self._ok(operation, False)
 
 
-_OPERATIONS: dict[str, Callable[[Client], Awaitable[None]]] = {
-    "schedule": Client.schedule,
-    "schedule_at": Client.schedule_at,
-    "schedule_expected": Client.schedule_expected,
-    "schedule_twice": Client.schedule_twice,
-    "schedule_repeated": Client.schedule_repeated,
-    "schedule_many": Client.schedule_many,
-    "reschedule": Client.reschedule,
-    "run_now": Client.run_now,
-    "cancel": Client.cancel,
-    "get": Client.get,
+_OPERATIONS: dict[Callable[[Client], Awaitable[None]], float] = {
+    Client.schedule: 6,
+    Client.schedule_at: 2,
+    Client.schedule_expected: 1,
+    Client.schedule_twice: 2,
+    Client.schedule_repeated: 2,
+    Client.schedule_many: 2,
+    Client.reschedule: 3,
+    Client.run_now: 3,
+    Client.cancel: 2,
+    Client.get: 1,
 }
-_WEIGHTS = (6, 2, 1, 2, 2, 2, 3, 3, 2, 1)
 
 
 def _reply_to(error: MatrixSchedError, operation: Operation) -> Reply:

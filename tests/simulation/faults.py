@@ -68,6 +68,7 @@ _RATES_MAX = {
     Fault.SLOW_BEFORE: 0.02,
     Fault.SLOW_AFTER: 0.02,
 }
+_STEP_RATE_MAX = 0.0005
 
 
 @dataclass(slots=True)
@@ -80,10 +81,13 @@ class FaultPlan:
     stops_every_s: float | None = None
     restarts_every_s: float | None = None
     """Orderly ones: not a fault, and no excuse for anything."""
+    step_rate: float = 0.0
+    """The share of steps, from one await to the next, before which a host is crashed or stopped."""
 
     @property
     def is_faultless(self) -> bool:
-        return not self.rates and self.crashes_every_s is None and self.stops_every_s is None
+        strikes = self.crashes_every_s is not None or self.stops_every_s is not None or self.step_rate > 0
+        return not self.rates and not strikes
 
     def draw(self, chance: Random) -> Fault | None:
         point = chance.random()
@@ -105,6 +109,7 @@ def draw_plan(chance: Random) -> FaultPlan:
         crashes_every_s=chance.uniform(5, 40) if chance.random() < share else None,
         stops_every_s=chance.uniform(5, 40) if chance.random() < share else None,
         restarts_every_s=restarts,
+        step_rate=_STEP_RATE_MAX * chance.random() if chance.random() < share else 0.0,
     )
 
 

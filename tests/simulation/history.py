@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -58,6 +58,8 @@ class Operation:
     reply: Reply = Reply.OPEN
     replied: int | None = None
     changed: bool = False
+    interval: timedelta | None = None
+    """Of what it schedules for every tick of a grid that begins with the run."""
 
     @property
     def keeps_counters(self) -> bool:
@@ -170,6 +172,13 @@ class History:
     def drew(self, operation: Operation, guid: UUID) -> None:
         operation.guids.add(guid)
         self.operation_of[guid] = operation
+
+    def caused(self, host: str, kind: str, guid_by_id: Mapping[str, UUID]) -> None:
+        """A commit wrote versions of actions by itself: certain, and known from then on."""
+        operation = self.call(host, kind, list(guid_by_id), None)
+        for guid in guid_by_id.values():
+            self.drew(operation, guid)
+        self.reply(operation, Reply.OK, changed=True)
 
     def reply(self, operation: Operation, reply: Reply, *, changed: bool = False, what: object = "") -> None:
         operation.reply, operation.changed = reply, changed

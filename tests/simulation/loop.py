@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ WORLD = "world"
 """The host that nothing happens to."""
 HOST: ContextVar[str] = ContextVar("host", default=WORLD)
 STEPS_PER_INSTANT_MAX = 100_000
+STEPS_AT_END_MAX = 10_000
 
 
 class Standstill(Exception):
@@ -79,6 +80,8 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.shuffles = chance.random() < 0.5
         """Whether handles of one host run in any order; asyncio's own loop runs them first come, first served."""
         self.steps = 0
+        self.before_step: Callable[[str], None] | None = None
+        """Called with the host that is about to run on; it may hold it."""
         self.set_task_factory(self._make_task)
 
     # Time and chance.
@@ -94,8 +97,18 @@ class SeededLoop(asyncio.BaseEventLoop):
             return
         self._count_step()
         handle = self._pick(waiting)
-        if not handle.cancelled():
+        if not handle.cancelled() and self._may_run(handle):
             handle._run()
+
+    def _may_run(self, handle: asyncio.Handle) -> bool:
+        host = host_of(handle)
+        if self.before_step is None or host == WORLD:
+            return True
+        self.before_step(host)
+        if not self.is_held(host):
+            return True
+        self._ready.held[host].appendleft(handle)
+        return False
 
     def _pick(self, waiting: list[deque[asyncio.Handle]]) -> asyncio.Handle:
         queue = waiting[int(self._chance.random() * len(waiting))] if len(waiting) > 1 else waiting[0]
@@ -123,6 +136,17 @@ class SeededLoop(asyncio.BaseEventLoop):
         self._steps_at_instant += 1
         if self._steps_at_instant > STEPS_PER_INSTANT_MAX:
             raise Spinning(f"more than {STEPS_PER_INSTANT_MAX} steps at {self._elapsed:.6f} s")
+
+    def run_what_is_ready(self) -> None:
+        """All that needs no time, as far as it goes: a task that has not begun cannot be unwound in peace."""
+        self.run_until_complete(self._until_nothing_is_ready())
+
+    async def _until_nothing_is_ready(self) -> None:
+        for _ in range(STEPS_AT_END_MAX):
+            await asyncio.sleep(0)
+            self._ready.file()
+            if not any(self._ready.queues.values()):
+                return
 
     # Hosts.
 

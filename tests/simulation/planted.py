@@ -5,68 +5,40 @@ Most are a change of one condition in the SQL of the run's own store, others a s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 from uuid import UUID
 
+import anyio
+
+from matrixsched import scheduler
+from matrixsched.rules import outcome
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
 from matrixsched.worker.leases import Held, Leases
+from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.runner import Runner
 from simulation.actors import SimulatedWorker
+from simulation.planting import (
+    FENCE,
+    NO_FENCE,
+    Planted,
+    all_of,
+    asked_differently,
+    beats_always,
+    edited,
+    often_restarted,
+    often_stopped,
+    patient,
+    sql,
+    worker,
+)
 from simulation.world import World
-
-Plant = Callable[[World], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Planted:
-    name: str
-    plant: Plant
-    seen_by: tuple[str, ...]
-    """The checkers of which at least one must object."""
-
-
-# In the SQL.
-
-
-def sql(statement: str, old: str, new: str = "") -> Plant:
-    """Change the text of a statement; LookupError when the text has moved on and the mistake must be planted anew."""
-
-    def plant(world: World) -> None:
-        transitions = world.database.store._transitions
-        original = transitions._statements[statement]
-        text = " ".join(original.text.split())
-        if old not in text:
-            raise LookupError(f"{statement} does not say {old!r} any more")
-        changed = replace(original, text=text.replace(old, new))
-        transitions._statements = {**transitions._statements, statement: changed}
-
-    return plant
-
-
-def all_of(*plants: Plant) -> Plant:
-    def plant(world: World) -> None:
-        for one in plants:
-            one(world)
-
-    return plant
-
-
-# In the protocol.
-
-
-def asked_differently(name: str, change: Callable[[World, Callable[..., Any]], Callable[..., Any]]) -> Plant:
-    """Let a transition be asked with other arguments than the product gives it."""
-
-    def plant(world: World) -> None:
-        transitions: Any = world.database.store._transitions
-        setattr(transitions, name, change(world, getattr(transitions, name)))
-
-    return plant
 
 
 def _without_lease(world: World, claim: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,22 +58,10 @@ def _with_fresh_request(world: World, schedule: Callable[..., Any]) -> Callable[
     return blind
 
 
-# In the worker.
-
-
-def worker(wrong: type[SimulatedWorker]) -> Plant:
-    def plant(world: World) -> None:
-        world.worker_type = wrong
-
-    return plant
-
-
-def often_restarted(world: World) -> None:
-    world.plan.restarts_every_s = 5
-
-
-def often_stopped(world: World) -> None:
-    world.plan.stops_every_s = 5
+def shards_in_turn(world: World) -> None:
+    original, turns = scheduler.shard_of, count()
+    scheduler.shard_of = lambda action_id, shard_count: next(turns) % shard_count
+    world.undo.append(lambda: setattr(scheduler, "shard_of", original))
 
 
 class _Unprolonged(Leases):
@@ -158,8 +118,38 @@ class MislaysOutcomes(SimulatedWorker):
         self.recorder.__class__ = _Careless
 
 
-_FENCE = "and l.last_lock_guid = :sync_guid and l.locked"
-_NO_FENCE = "and :sync_guid is not null"
+class StopsLeasesFirst(SimulatedWorker):
+    """Stops prolonging leases when it is told to stop, although handlers are under way."""
+
+    @asynccontextmanager
+    async def _kept_leases(self) -> AsyncIterator[None]:
+        store = self._store.sibling()
+        async with anyio.create_task_group() as keeping:
+
+            async def extend() -> float:
+                return 1.0 if self.stopping.is_set() else await self.leases.extend(store)
+
+            keeping.start_soon(self._paced, "extend", extend, Wakeup())
+            try:
+                yield
+            finally:
+                keeping.cancel_scope.cancel()
+
+
+def _with_wrong_clock(world: World, schedule: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever schedules reckons by a clock that is five seconds slow."""
+
+    def by_wrong_clock(batch: Any, *arguments: Any, **options: Any) -> Transition[Any]:
+        slow = world.clock.now() - timedelta(seconds=5)
+        wrong = [replace(new, at=new.at or slow + new.delay, delay=timedelta(0)) for new in batch]
+        return schedule(wrong, *arguments, **options)  # type: ignore[no-any-return]
+
+    return by_wrong_clock
+
+
+def _forgetting(world: World, prune_requests: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda **options: prune_requests(**{**options, "keep": timedelta(0)})
+
 
 PLANTED = (
     Planted(
@@ -179,7 +169,7 @@ PLANTED = (
     ),
     Planted(
         "claim and move without a fence",
-        all_of(*(sql(name, _FENCE, _NO_FENCE) for name in ("claim.probe", "claim.judge", "move.probe", "move.judge"))),
+        all_of(*(sql(name, FENCE, NO_FENCE) for name in ("claim.probe", "claim.judge", "move.probe", "move.judge"))),
         ("fenced",),
     ),
     Planted(
@@ -264,4 +254,98 @@ PLANTED = (
         ("liveness", "quiet", "abandoned"),
     ),
     Planted("outcomes are mislaid", worker(MislaysOutcomes), ("abandoned", "doubled")),
+    Planted(
+        "a lock that is held is taken",
+        sql("acquire_shard.choose", "or l.last_heartbeat_at < :now - :lease", "or l.last_heartbeat_at < :now"),
+        ("taken_when_free",),
+    ),
+    Planted(
+        "a lock is released by whoever held it before",
+        all_of(sql("release_shard", "and last_lock_guid = :sync_guid", "and :sync_guid is not null"), often_stopped),
+        ("kept_by_its_holder",),
+    ),
+    Planted(
+        "a lock is prolonged by whoever held it before",
+        all_of(
+            sql("beat_shard", "and last_lock_guid = :sync_guid", "and :sync_guid is not null"),
+            often_stopped,
+            beats_always,
+        ),
+        ("kept_by_its_holder",),
+    ),
+    Planted(
+        "an interruption is not counted",
+        sql("claim.judge", "p.interrupted + (p.claimed_by is not null)", "p.interrupted"),
+        ("interruptions_counted",),
+    ),
+    Planted(
+        "an interruption is counted twice",
+        sql("claim.judge", "+ (p.claimed_by is not null)", "+ 2 * (p.claimed_by is not null)"),
+        ("interruptions_counted",),
+    ),
+    Planted(
+        "what is given back counts as interrupted",
+        all_of(sql("give_back", "claimed_by = null,"), often_restarted),
+        ("abandoned",),
+    ),
+    Planted(
+        "what another attempt holds is given back",
+        all_of(sql("give_back", "and p.attempt = h.value ->> 3 and p.claimed_by = h.value ->> 4"), often_stopped),
+        ("given_back_by_its_holder", "abandoned", "overlapping"),
+    ),
+    Planted(
+        "an outcome takes away all rows of its action",
+        sql("record.remove", "and action_guid = :action_guid", "and :action_guid is not null"),
+        ("one_live_row",),
+    ),
+    Planted(
+        "a dead row takes the live one with it",
+        sql("claim.drop", "and action_guid = :action_guid", "and :action_guid is not null"),
+        ("one_live_row",),
+    ),
+    Planted(
+        "a retry does not wait",
+        sql("record.again", "set scheduled_at = :scheduled_at", "set scheduled_at = :now"),
+        ("early",),
+    ),
+    Planted(
+        "the next tick is reckoned from the end of the last run",
+        edited(outcome, "next_tick", "return next(ticks(repeat, latest), None)", "return latest + repeat.interval"),
+        ("targets",),
+    ),
+    Planted(
+        "a handler is started although its lease is over",
+        all_of(edited(Runner, "run_next", "self._clock.monotonic() >= held.trusted_until", "False"), often_stopped),
+        ("started_in_time",),
+    ),
+    Planted(
+        "leases end before handlers do",
+        all_of(worker(StopsLeasesFirst), often_restarted, patient),
+        ("abandoned", "doubled"),
+    ),
+    Planted(
+        "requests are forgotten at once",
+        asked_differently("prune_requests", _forgetting),
+        ("one_live_row", "doubled", "lost", "superseded"),
+    ),
+    Planted(
+        "delays are reckoned by the caller's clock",
+        asked_differently("schedule", _with_wrong_clock),
+        ("early",),
+    ),
+    Planted(
+        "a worker judges by its own clock",
+        edited(
+            Runner,
+            "_database_now",
+            "return held.attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - held.asked_at)",
+            "return self._clock.now()",
+        ),
+        ("early", "targets", "expired_when_late", "ended_as_allowed"),
+    ),
+    Planted(
+        "an id has another shard each time",
+        shards_in_turn,
+        ("lost", "superseded", "overlapping", "claimed_as_it_stands"),
+    ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,23 +13,42 @@ from random import Random
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 
+from matrixsched.app import App
 from matrixsched.errors import MatrixSchedError, WorkerError
 from matrixsched.events import StepFailed
 from matrixsched.store.transition import Transition
 from matrixsched.worker.policy import WorkerPolicy
-from simulation import checkers
-from simulation.actors import NAMES, Client, DatabaseClock, SimulatedWorker, make_app, register_handlers
-from simulation.database import ActionRow, SimulatedDatabase, Snapshot
-from simulation.faults import LATE_S, SLOW_S, STOP_S, Fault, FaultPlan, Noted, draw_plan
+from simulation import commit_checkers, end_checkers, lock_checkers
+from simulation.actors import (
+    BEHAVIOURS,
+    NAMES,
+    Behaviour,
+    Client,
+    DatabaseClock,
+    SimulatedWorker,
+    make_app,
+    register_handlers,
+)
+from simulation.commit_checkers import Commit, Objections
+from simulation.database import ActionRow, Lock, SimulatedDatabase, Snapshot
+from simulation.faults import LATE_S, SLOW_S, Fault, FaultPlan, Noted, draw_plan
+from simulation.gates import GatesPart
 from simulation.history import History
 from simulation.loop import SeededLoop, Spinning, Standstill
+from simulation.nemesis import Nemesis, RandomNemesis
+from simulation.parts import Part
+from simulation.queues import Queues
+from simulation.semaphores import Semaphores
 
 T = TypeVar("T")
 
 DRAIN_S_MAX = 600
 HEAL_S_MAX = 120.0
-CRASHES_MAX = 12
+PART_SHARE = 0.3
+"""How many of the runs have a part switched on."""
+PARTS: tuple[type[Part], ...] = (Semaphores, Queues, GatesPart)
 _INJECTED = ("DatabaseUnavailable", "DatabaseBusy", "OutcomeUnknown")
 _LOCK_ONLY = frozenset({"acquire_shard", "beat_shard", "release_shard"})
 
@@ -109,9 +128,18 @@ class Process:
     is_crashed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Wreck:
+    """What a crash left behind."""
+
+    snapshot: Snapshot
+    locks: list[Lock]
+    at: datetime
+
+
 class World:
     def __init__(self, seed: int, *, keeps_trace: bool = False, prepare: Callable[[World], None] | None = None) -> None:
-        """`prepare` may change the world before its run begins: that is how mistakes are planted."""
+        """`prepare` may change the world before its run begins: so mistakes are planted and faults aimed."""
         self.seed = seed
         self.chance = Random(seed)
         self.loop = SeededLoop(Random(self.chance.getrandbits(32)))
@@ -120,17 +148,25 @@ class World:
         self.history = History(self.clock.now, keeps_trace=keeps_trace)
         self.plan: FaultPlan = draw_plan(self.chance)
         self.size = draw_size(self.chance)
+        self.nemesis: Nemesis = RandomNemesis(self, self.plan)
+        self.parts = [part(self) for part in PARTS if self.chance.random() < PART_SHARE]
+        self.clients = self._usual_clients
+        """What makes the clients: their hosts, and what each of them does."""
         self.violations: list[Violation] = []
         self.processes: dict[str, Process] = {}
         self.snapshot = Snapshot()
         self.last_seen: dict[str, ActionRow] = {}
         self.versions: defaultdict[str, list[str]] = defaultdict(list)
         """The guids that an action has had, in order."""
+        self.wrecks: list[Wreck] = []
+        self.locks: dict[int, Lock] = {}
+        """The shards that are locked, as the last commit left them."""
+        self.undo: list[Callable[[], object]] = []
+        """What takes planted mistakes out again, in the end."""
         self.is_chaotic = True
         self.is_over = False
         self._tasks: list[asyncio.Task[Any]] = []
         self._late = 0
-        self._crashes = 0
         self.worker_type: type[SimulatedWorker] = SimulatedWorker
         self._watchers: dict[int, tuple[Callable[[], None], Context]] = {}
         if prepare is not None:
@@ -153,35 +189,34 @@ class World:
             len(self.history.runs),
             len(self.history.faults),
         )
-        self._dispose()
+        self.dispose()
         return result
 
     def _run(self) -> None:
         self.loop.run_until_complete(self._play())
-        for check in checkers.AT_THE_END:
+        for check in (*end_checkers.AT_THE_END, *(one for part in self.parts for one in part.at_the_end)):
             for message in check(self):
                 self.violate(check.__name__, message)
 
     async def _play(self) -> None:
         await self.database.create(self.size.shards)
+        for part in self.parts:
+            await part.install(App("sqlite://", clock=self.clock, store=self.database.store))
+        self.loop.before_step = self._before_step
         for number in range(self.size.workers):
             self._start(f"keeper{number}", self._keep_worker(number))
-        clients = self._start_clients()
-        async with self._nemesis():
+        clients = {host: self._start(host, life) for host, life in self.clients().items()}
+        async with self.nemesis.rages():
             await anyio.sleep(self.size.chaos_s)
         self._heal()
         await self._wait_for(clients)
         if not self.violations:
             await self._drain()
 
-    def _start_clients(self) -> dict[str, asyncio.Task[Any]]:
+    def _usual_clients(self) -> dict[str, Coroutine[Any, Any, None]]:
         ids = [f"action-{number}" for number in range(self.size.ids)]
-        clients = {}
-        for number in range(self.size.clients):
-            host = f"client{number}"
-            client = Client(self, host, ids)
-            clients[host] = self._start(host, client.live(self.size.callers, self.size.operations))
-        return clients
+        hosts = [f"client{number}" for number in range(self.size.clients)]
+        return {host: Client(self, host, ids).live(self.size.callers, self.size.operations) for host in hosts}
 
     def _start(self, host: str, coroutine: Any) -> asyncio.Task[Any]:
         task = self.loop.spawn(host, coroutine)
@@ -191,10 +226,13 @@ class World:
     def _heal(self) -> None:
         self.history.note("HEAL")
         self.is_chaotic = False
+        self.loop.before_step = None
 
     async def _wait_for(self, clients: dict[str, asyncio.Task[Any]]) -> None:
         waiting = {task for host, task in clients.items() if not self.loop.is_held(host)}
-        _, unfinished = await asyncio.wait(waiting, timeout=HEAL_S_MAX) if waiting else (set(), set())
+        finished, unfinished = await asyncio.wait(waiting, timeout=HEAL_S_MAX) if waiting else (set(), set())
+        for error in filter(None, (task.exception() for task in finished)):
+            self.violate("survives", f"a client ended by {_innermost(error)!r}")
         if unfinished:
             self.violate("liveness", f"calls do not come back {HEAL_S_MAX:g} s after the last fault")
 
@@ -205,23 +243,27 @@ class World:
             if self.is_quiet() or self.violations:
                 return
             await anyio.sleep(0.5)
-        unrest = "; ".join(checkers.unrest(self))
+        unrest = "; ".join(end_checkers.unrest(self))
         self.violate("liveness", f"not quiet {DRAIN_S_MAX} s after the last fault: {unrest}")
 
     def is_quiet(self) -> bool:
-        return self._late == 0 and not any(checkers.unrest(self))
+        return self._late == 0 and not any(end_checkers.unrest(self))
 
-    def _dispose(self) -> None:
+    def dispose(self) -> None:
         """Unwind what is left, so that nothing of this run is heard of later."""
         self.is_over = True
+        self.loop.before_step = None
         self.loop.let_all_go()
-        unfinished = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
-        for task in unfinished:
-            task.cancel()
-        if unfinished:
+        # What is unwound may start something on its way out.
+        while unfinished := [task for task in asyncio.all_tasks(self.loop) if not task.done()]:
+            self.loop.run_what_is_ready()
+            for task in unfinished:
+                task.cancel()
             self.loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
         self.database.close()
         self.loop.close()
+        for take_out in reversed(self.undo):
+            take_out()
 
     def violate(self, checker: str, message: str) -> None:
         self.violations.append(Violation(checker, message))
@@ -244,14 +286,17 @@ class World:
 
     def _make_process(self, host: str, names: tuple[str, ...]) -> Process:
         app = make_app(self, host)
-        register_handlers(app, self, host, names)
+        register_handlers(app, self, host, {name: BEHAVIOURS[name] for name in names})
+        for part in self.parts:
+            part.register(app, host)
         app.events.subscribe(StepFailed, self._step_failed)
         process = Process(host, self.worker_type(app, self.size.policy, name=host))
         self.processes[host] = process
         return process
 
     def _step_failed(self, failed: StepFailed) -> None:
-        if not failed.error.startswith(_INJECTED):
+        is_out_of_time = failed.step == "slow_down" and failed.error.startswith("TimeoutError")
+        if not failed.error.startswith(_INJECTED) and not is_out_of_time:
             self.violate("survives", f"the step {failed.step} failed by {failed.error}")
 
     async def _work(self, process: Process) -> None:
@@ -263,61 +308,38 @@ class World:
             self.violate("survives", f"{process.host} ended by {_innermost(error)!r}")
         process.gone.set()
 
+    def behaviour(self, handler: str) -> Behaviour:
+        known = BEHAVIOURS | {name: one for part in self.parts for name, one in part.behaviours.items()}
+        return known[handler]
+
     # Faults.
 
-    @asynccontextmanager
-    async def _nemesis(self) -> AsyncIterator[None]:
-        plan = self.plan
-        async with anyio.create_task_group() as evil:
-            for every_s, strike in (
-                (plan.crashes_every_s, self._crash_somebody),
-                (plan.stops_every_s, self._stop_somebody),
-                (plan.restarts_every_s, self._restart_somebody),
-            ):
-                if every_s is not None:
-                    evil.start_soon(self._strike_often, every_s, strike)
-            yield
-            evil.cancel_scope.cancel()
-
-    async def _strike_often(self, every_s: float, strike: Callable[[Process], None]) -> None:
-        while True:
-            await self.sleep_up_to(every_s * 2)
-            running = [process for host, process in self.processes.items() if not self.loop.is_held(host)]
-            if running:
-                strike(self.chance.choice(running))
-
-    def _crash_somebody(self, process: Process) -> None:
-        if self._may_crash():
-            self.crash(process.host, Fault.CRASH)
-
-    def _stop_somebody(self, process: Process) -> None:
-        self._start("continue", self._stop(process, self.chance.uniform(0, STOP_S)))
-
-    async def _stop(self, process: Process, duration_s: float) -> None:
-        self.history.fault(Fault.STOP, process.host, duration_s=duration_s)
-        self.loop.hold(process.host)
-        await anyio.sleep(duration_s)
-        if not process.is_crashed:
-            self.history.note("CONTINUE", process.host)
-            self.loop.let_go(process.host)
-
-    def _restart_somebody(self, process: Process) -> None:
-        at_once = self.chance.random() < 0.3
-        self.history.note("RESTART", process.host, at_once)
-        process.worker.stop(at_once=at_once)
-
-    def _may_crash(self) -> bool:
-        self._crashes += 1
-        return self._crashes <= CRASHES_MAX
+    def _before_step(self, host: str) -> None:
+        if host in self.processes or host.startswith("client"):
+            self.nemesis.at_step(host)
 
     def crash(self, host: str, kind: Fault, what: str = "") -> None:
         """Nothing of this host runs any more, not even a `finally`."""
         self.history.fault(kind, host, what)
+        self.wrecks.append(Wreck(self.database.snapshot(), self.database.locked(), self.clock.now()))
         self.loop.hold(host)
         process = self.processes.get(host)
         if process is not None:
             process.is_crashed = True
             process.gone.set()
+
+    def stop(self, host: str, duration_s: float) -> None:
+        """It stands still for so long, and goes on as if nothing had been."""
+        self.history.fault(Fault.STOP, host, duration_s=duration_s)
+        self.loop.hold(host)
+        self._start("continue", self._continue(host, duration_s))
+
+    async def _continue(self, host: str, duration_s: float) -> None:
+        process = self.processes.get(host)
+        await anyio.sleep(duration_s)
+        if process is None or not process.is_crashed:
+            self.history.note("CONTINUE", host)
+            self.loop.let_go(host)
 
     async def crash_here(self, host: str) -> None:
         """Crash the host that calls this."""
@@ -325,9 +347,7 @@ class World:
         await self.loop.create_future()
 
     def draw_fault(self, host: str, what: str) -> Fault | None:
-        fault = self.plan.draw(self.chance) if self.is_chaotic else None
-        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER) and not self._may_crash():
-            fault = None
+        fault = self.nemesis.at_call(host, what) if self.is_chaotic else None
         if fault is not None:
             self.history.fault(fault, host, what)
         return fault
@@ -366,17 +386,28 @@ class World:
 
     def _committed(self, host: str, transition: Transition[Any], answer: Any, asked_at: datetime) -> None:
         self.history.note(host, "committed", transition.name)
-        if transition.name in _LOCK_ONLY:
+        is_lock_only = transition.name in _LOCK_ONLY
+        before = self.snapshot
+        after = before if is_lock_only else self.database.snapshot()
+        commit = Commit(host, transition, answer, before, after, self.database.now(), asked_at, self)
+        if is_lock_only:
+            self._judge(commit, lock_checkers.AT_EVERY_LOCK)
+            self.locks = {lock.shard: lock for lock in self.database.locked()}
             return
-        before, after = self.snapshot, self.database.snapshot()
-        commit = checkers.Commit(host, transition, answer, before, after, self.database.now(), asked_at, self)
         self._take_notes(commit)
+        for part in self.parts:
+            part.committed(commit)
         self.snapshot = after
         self._follow_versions(after)
-        for check in checkers.AT_EVERY_COMMIT:
-            for message in check(commit):
-                self.violate(check.__name__, f"after {transition.name} by {host}: {message}")
+        self._judge(commit, commit_checkers.AT_EVERY_COMMIT)
+        for part in self.parts:
+            self._judge(commit, part.at_every_commit)
         self._tell()
+
+    def _judge(self, commit: Commit, checkers: Sequence[Callable[[Commit], Objections]]) -> None:
+        for check in checkers:
+            for message in check(commit):
+                self.violate(check.__name__, f"after {commit.transition.name} by {commit.host}: {message}")
 
     def _follow_versions(self, after: Snapshot) -> None:
         self.last_seen.update(after.actions)
@@ -385,18 +416,18 @@ class World:
             if not versions or versions[-1] != action.guid:
                 versions.append(action.guid)
 
-    def _take_notes(self, commit: checkers.Commit) -> None:
+    def _take_notes(self, commit: Commit) -> None:
         history, transition = self.history, commit.transition
         history.claimed(commit.host, commit.attempts, commit.asked_at)
         if not isinstance(transition, Noted):
             return
-        if transition.name == "record":
+        if transition.name in ("record", "record_deliveries"):
             for ended in transition.arguments[0]:
                 history.recorded(commit.host, ended.claim, ended.verdict, commit.answer[ended.claim.guid])
         if transition.name == "give_back":
-            held = {(row.guid, row.claimed_by) for row in commit.after.queue}
+            before, after = ({(row.guid, row.claimed_by) for row in one.queue} for one in (commit.before, commit.after))
             for attempt in transition.arguments[0]:
-                if (str(attempt.claim.guid), str(attempt.claim.claimed_by)) not in held:
+                if (str(attempt.claim.guid), str(attempt.claim.claimed_by)) in before - after:
                     history.settled(attempt.claim, "given back")
 
     # News.

@@ -1,185 +1,22 @@
-"""What must be true of every run, whatever its faults; a function each.
-
-Those of AT_EVERY_COMMIT judge one committed transition, those of AT_THE_END the whole run. Each yields its objections.
-"""
+"""What must be true of a whole run, whatever its faults; a function each, which yields its objections."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.retry import Retry
-from matrixsched.store.transition import Transition
-from matrixsched.store.values import Answer, Claimed, Extension
+from matrixsched.store.values import Answer
 from simulation.actors import BEHAVIOURS
-from simulation.database import ActionRow, QueueRow, Snapshot, moment
-from simulation.faults import Noted
+from simulation.commit_checkers import Objections, name_of
+from simulation.database import EPOCH, ActionRow, moment
 from simulation.history import ClaimNote, Ended, Operation, RecordNote, Reply, Run
 
 if TYPE_CHECKING:
     from simulation.world import World
-
-Objections = Iterator[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A transition that wrote something, and the state before and after it."""
-
-    host: str
-    transition: Transition[Any]
-    answer: Any
-    before: Snapshot
-    after: Snapshot
-    now: int
-    asked_at: datetime
-    world: World
-
-    @property
-    def attempts(self) -> Sequence[Attempt]:
-        return self.answer.attempts if isinstance(self.answer, Claimed) else ()
-
-
-# At every commit.
-
-
-def one_live_row(commit: Commit) -> Objections:
-    """Every live action has exactly one row with its guid in the two queues together (SPEC A8)."""
-    rows = Counter((row.id, row.guid) for row in commit.after.queue)
-    for action in commit.after.actions.values():
-        if action.state == "live" and rows[action.id, action.guid] != 1:
-            yield f"{action.id} at {action.guid} has {rows[action.id, action.guid]} rows"
-
-
-def nothing_vanishes(commit: Commit) -> Objections:
-    """An action that goes away was finished before."""
-    for action_id, action in commit.before.actions.items():
-        if action_id not in commit.after.actions and action.state == "live":
-            yield f"live {action_id} at {action.guid} is gone"
-
-
-def fenced(commit: Commit) -> Objections:
-    """Whoever claims or moves holds the lock of that shard under the guid it names."""
-    if commit.transition.name not in ("claim", "move") or not isinstance(commit.transition, Noted):
-        return
-    shard, sync_guid = commit.transition.arguments[:2]
-    if not any(lock.shard == shard and lock.guid == str(sync_guid) for lock in commit.world.database.locked()):
-        yield f"shard {shard} is not locked under {sync_guid}"
-
-
-def claimed_when_due(commit: Commit) -> Objections:
-    """A row is claimed at or after its due time by the database's clock."""
-    for attempt in commit.attempts:
-        for row in _rows_of(commit.before, attempt):
-            if row.due > commit.now:
-                yield f"{_name(attempt)} is due only at {moment(row.due)}"
-
-
-def claimed_as_it_stands(commit: Commit) -> Objections:
-    """Only the present version of a live action is claimed."""
-    for attempt in commit.attempts:
-        action = commit.after.actions.get(attempt.claim.action_id)
-        if action is None or action.state != "live" or action.guid != str(attempt.claim.guid):
-            yield f"{_name(attempt)} is not the action as it stands"
-
-
-def claimed_alone(commit: Commit) -> Objections:
-    """An action is not claimed while the lease of another attempt at it runs."""
-    for attempt in commit.attempts:
-        for row in commit.before.rows_of(attempt.claim.action_id):
-            if row.is_leased(commit.now):
-                yield f"{_name(attempt)} although attempt {row.attempt} at {row.guid} is leased until {moment(row.due)}"
-
-
-def leased(commit: Commit) -> Objections:
-    """When an attempt is handed out, its row is rescheduled to the end of a lease that names it."""
-    for attempt in commit.attempts:
-        claim = attempt.claim
-        rows = _rows_of(commit.after, attempt)
-        if not any(row.claimed_by == str(claim.claimed_by) and row.attempt == claim.attempt for row in rows):
-            yield f"{_name(attempt)} has no row that names it"
-        elif not all(row.is_leased(commit.now) for row in rows):
-            yield f"{_name(attempt)} has no lease"
-
-
-def written_by_its_holder(commit: Commit) -> Objections:
-    """A lease is prolonged and an outcome recorded only by the attempt that the row names."""
-    held = {(row.guid, row.attempt, row.claimed_by) for row in commit.before.queue}
-    for claim in _written_about(commit):
-        if (str(claim.guid), claim.attempt, str(claim.claimed_by)) not in held:
-            yield f"attempt {claim.attempt} of {claim.action_id} at {claim.guid} does not hold its row"
-
-
-def _written_about(commit: Commit) -> Iterator[Claim]:
-    if not isinstance(commit.transition, Noted) or commit.transition.name not in ("record", "extend"):
-        return
-    for one in commit.transition.arguments[0]:
-        if commit.answer.get(one.claim.guid) in (Answer.RECORDED, Extension.EXTENDED):
-            yield one.claim
-
-
-def extended_only_if_held(commit: Commit) -> Objections:
-    """Prolonging a lease never makes a claim out of a row that was not claimed."""
-    if commit.transition.name != "extend":
-        return
-    before = {(row.id, row.guid): row.claimed_by for row in commit.before.queue}
-    for row in commit.after.queue:
-        if row.claimed_by is not None and before.get((row.id, row.guid)) != row.claimed_by:
-            yield f"{row.id} at {row.guid} is claimed by {row.claimed_by}"
-
-
-def expired_when_late(commit: Commit) -> Objections:
-    """Without an attempt an action expires only after its expiry."""
-    for action in _expired_by(commit):
-        if action.expires_at is None or action.expires_at > commit.now:
-            yield f"{action.id} at {action.guid} still has time"
-
-
-def expired_unleased(commit: Commit) -> Objections:
-    """An action does not expire behind the back of an attempt at it whose lease runs."""
-    leased = {(row.id, row.guid) for row in commit.before.queue if row.is_leased(commit.now)}
-    for action in _expired_by(commit):
-        if (action.id, action.guid) in leased:
-            yield f"{action.id} at {action.guid} was leased"
-
-
-def _expired_by(commit: Commit) -> list[ActionRow]:
-    if commit.transition.name != "expire_waiting":
-        return []
-    before = {action.id for action in commit.before.actions.values() if action.state == "expired"}
-    return [one for one in commit.after.actions.values() if one.state == "expired" and one.id not in before]
-
-
-def _rows_of(snapshot: Snapshot, attempt: Attempt) -> list[QueueRow]:
-    claim = attempt.claim
-    return [row for row in snapshot.rows_of(claim.action_id) if row.guid == str(claim.guid)]
-
-
-def _name(attempt: Attempt) -> str:
-    return f"attempt {attempt.claim.attempt} of {attempt.claim.action_id} at {attempt.claim.guid}"
-
-
-AT_EVERY_COMMIT: tuple[Callable[[Commit], Objections], ...] = (
-    one_live_row,
-    nothing_vanishes,
-    fenced,
-    claimed_when_due,
-    claimed_as_it_stands,
-    claimed_alone,
-    leased,
-    written_by_its_holder,
-    extended_only_if_held,
-    expired_when_late,
-    expired_unleased,
-)
-
-
-# At the end.
 
 
 def lost(world: World) -> Objections:
@@ -225,7 +62,9 @@ def _is_allowed_failed(world: World, action: ActionRow, records: list[RecordNote
     operation = world.history.operation_of.get(UUID(action.guid))
     if operation is not None and operation.keeps_counters:
         failed = action.failed  # some of the failures belong to earlier guids
-    return None if policy is None or failed >= policy.max_attempts else f"failed only {failed} times"
+    if policy is None or (policy.max_attempts is not None and failed >= policy.max_attempts):
+        return None
+    return f"failed only {failed} times"
 
 
 def _is_allowed_quarantined(world: World, action: ActionRow, records: list[RecordNote]) -> str | None:
@@ -266,7 +105,7 @@ _ALLOWED: dict[str, Callable[[World, ActionRow, list[RecordNote]], str | None]] 
 
 def _policy(world: World, action: ActionRow) -> Retry | None:
     claims = world.history.claims_of.get(UUID(action.guid), [])
-    return BEHAVIOURS[claims[-1].attempt.handler].retry if claims else None
+    return world.behaviour(claims[-1].attempt.handler).retry if claims else None
 
 
 def unexpected(world: World) -> Objections:
@@ -306,7 +145,7 @@ def superseded(world: World) -> Objections:
         for other in changes[claimed.claim.action_id]:
             is_known = other.is_certain and other.replied is not None and other.replied < claimed.number
             if is_known and mine.is_before(other):
-                yield f"{_name(claimed.attempt)} begins after {other.kind} was acknowledged"
+                yield f"{name_of(claimed.attempt)} begins after {other.kind} was acknowledged"
 
 
 def doubled(world: World) -> Objections:
@@ -327,7 +166,7 @@ def abandoned(world: World) -> Objections:
     """A claim is run and recorded, or given back, unless its worker was hit by a fault."""
     for claimed in world.history.claims.values():
         if claimed.settled_as is None and not _is_explained(world, claimed):
-            yield f"{_name(claimed.attempt)} claimed by {claimed.host} at {claimed.at:%H:%M:%S.%f} came to nothing"
+            yield f"{name_of(claimed.attempt)} claimed by {claimed.host} at {claimed.at:%H:%M:%S.%f} came to nothing"
 
 
 def _claim_of(world: World, run: Run) -> ClaimNote | None:
@@ -336,7 +175,7 @@ def _claim_of(world: World, run: Run) -> ClaimNote | None:
 
 def _is_explained(world: World, claimed: ClaimNote) -> bool:
     """Whether a fault hit its worker between this claim and the next one, or the end of all leases."""
-    longest = world.size.policy.attempt_lease + timedelta(seconds=BEHAVIOURS[claimed.attempt.handler].timeout_s)
+    longest = world.size.policy.attempt_lease + timedelta(seconds=world.behaviour(claimed.attempt.handler).timeout_s)
     until = claimed.next_at or claimed.at + longest + world.size.policy.timeout_grace
     return world.history.is_explained(claimed.host, claimed.asked_at, until)
 
@@ -347,6 +186,18 @@ def started_once(world: World) -> Objections:
     for run in world.history.runs:
         if counts[run.guid, run.attempt] > 1:
             yield f"{_run(run)} was started {counts[run.guid, run.attempt]} times"
+
+
+def started_in_time(world: World) -> Objections:
+    """No handler is started on a claim whose lease may be over: its row may be in other hands."""
+    lease = world.size.policy.attempt_lease
+    for claimed in world.history.claims.values():
+        if (
+            claimed.run is not None
+            and claimed.attempt.handler in BEHAVIOURS
+            and claimed.run.started_at >= claimed.at + lease
+        ):
+            yield f"{_run(claimed.run)} started at {claimed.run.started_at}, claimed at {claimed.at}"
 
 
 def overlapping(world: World) -> Objections:
@@ -414,6 +265,22 @@ def not_made_up(world: World) -> Objections:
             ticks.add((claim.guid, claimed.attempt.tick))
 
 
+def targets(world: World) -> Objections:
+    """What repeats on a grid goes from tick to tick of it; one is left out only if it had passed by then."""
+    for record in world.history.records:
+        operation = world.history.operation_of.get(record.claim.guid)
+        claimed = world.history.claims.get((record.claim.guid, record.claim.attempt, record.claim.claimed_by))
+        if operation is None or operation.interval is None or claimed is None or not _is_recorded(record):
+            continue
+        tick_at, next_at, interval = claimed.attempt.tick_at, record.verdict.tick_at, operation.interval
+        if record.verdict.state != "live" or next_at == tick_at:
+            continue
+        if next_at < tick_at or (next_at - EPOCH) % interval:
+            yield f"{name_of(claimed.attempt)}: from the tick at {tick_at} to {next_at}, every {interval}"
+        if next_at - tick_at > interval and next_at - interval > record.at:
+            yield f"{name_of(claimed.attempt)}: ticks between {tick_at} and {next_at} are left out at {record.at}"
+
+
 def quiet(world: World) -> Objections:
     """After the last fault everything comes to rest: nothing is due, claimed, held or waiting to be recorded."""
     if not world.violations:
@@ -435,6 +302,8 @@ def unrest(world: World) -> Objections:
     for process in world.processes.values():
         if len(process.worker.leases) or process.worker.runner.running or not process.worker.recorder.is_idle:
             yield f"{process.host} still holds {len(process.worker.leases)} attempts"
+    for part in world.parts:
+        yield from part.unrest()
 
 
 def _changes_by_id(world: World) -> dict[str, list[Operation]]:
@@ -470,8 +339,10 @@ AT_THE_END: tuple[Callable[[World], Objections], ...] = (
     doubled,
     abandoned,
     started_once,
+    started_in_time,
     overlapping,
     counted,
     not_made_up,
+    targets,
     quiet,
 )

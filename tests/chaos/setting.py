@@ -1,0 +1,40 @@
+"""What workers, clients and judges of a run have to agree upon."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from matrixsched import App, Retry
+from matrixsched.queues import Contract, Field, FieldType, QueueContract, task_class
+
+LEASE_S = 2.0
+"""Of shards, attempts and batches."""
+SHARDS = 8
+QUEUE = "parcels"
+SEMAPHORE = "places"
+PLACES = 5
+RATED = "rated"
+RATE = "25/s"
+RATE_POOL = 5
+"""What the limit of the key `rated` lets through."""
+
+CONTRACT = Contract(
+    version=1,
+    description="What workers handle under chaos",
+    queues=(QueueContract(id=1, name=QUEUE, fields=(Field(name="token", type=FieldType.STRING),)),),
+)
+Parcel: Any = task_class(CONTRACT.queue(QUEUE))
+
+# As often as it takes: what is interrupted too often would be set aside, and could not be told from what is lost.
+PATIENT = Retry(max_attempts=None, first_delay=timedelta(seconds=0.2), factor=1.0, max_interruptions=100_000)
+
+
+def open_app(url: str, writer: str) -> App:
+    """On PostgreSQL every session bears its writer's name: the audit and the proxy read it."""
+    if url.startswith("postgresql"):
+        url = f"{url}?{urlencode({'chaos.writer': writer})}"
+    app = App(url)
+    app.queues.use(CONTRACT)
+    return app

@@ -1,0 +1,173 @@
+"""The proxy, and what the library makes of a network that is as bad as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import asyncpg
+import pytest
+
+from chaos.proxy import Lost, Proxy, Requests, message
+from matrixsched import App
+from matrixsched.errors import DatabaseUnavailable
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def proxy(postgres_dsn: str) -> Iterator[Proxy]:
+    parts = urlsplit(postgres_dsn)
+    with Proxy(parts.hostname or "", parts.port or 0) as running:
+        yield running
+
+
+@pytest.fixture
+async def app(proxy: Proxy, postgres_dsn: str):
+    """An application behind the proxy."""
+    await App(postgres_dsn).init(shards=4)
+    parts = urlsplit(postgres_dsn)
+    url = parts._replace(netloc=f"postgres@127.0.0.1:{proxy.port}", query="chaos.writer=c1").geturl()
+    async with App(url) as app:
+        yield app
+
+
+async def losing(proxy: Proxy, calling, *, reset: bool, skip: int = 0) -> tuple[object, Lost | None]:
+    """What a call answers of whose commit the first answer is lost; and what was lost."""
+    found: list[Lost | None] = []
+
+    async def lose() -> None:
+        wish = partial(proxy.lose_answer, skip=skip, is_worker=False, reset=reset, within_s=10)
+        found.append(await anyio.to_thread.run_sync(wish))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(lose)
+        with anyio.fail_after(10):
+            while not proxy._wishes:  # noqa: ASYNC110  # it is in another thread
+                await anyio.sleep(0.001)
+        answer = await calling()
+    return answer, found[0]
+
+
+async def attempted(app: App) -> bool:
+    """Whether a call was carried out; it may only fail in the library's own words."""
+    try:
+        return (await app.schedule("remind", id="tea")).created
+    except DatabaseUnavailable:
+        return False
+
+
+async def told_goodbye(app: App, proxy: Proxy) -> asyncpg.Connection:
+    """The connection of the pool, after the server has said to it that it will end it, and before it does."""
+    (link,) = proxy.links()
+    pool = app.store._pool  # type: ignore[attr-defined]
+    (connection,) = [holder._con for holder in pool._holders if holder._con is not None]
+    heard = anyio.Event()
+    connection.add_log_listener(lambda *_: heard.set())
+    proxy.say_goodbye(link)
+    with anyio.fail_after(10):
+        await heard.wait()
+    return connection
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_call_whose_answer_is_lost_is_known_to_have_been_carried_out(app: App, proxy: Proxy, reset: bool):
+    answer, lost = await losing(proxy, lambda: app.schedule("remind", id="tea"), reset=reset)
+    assert lost is not None
+    assert (lost.writer, lost.what) == ("c1", "insert into requests")
+    assert (answer.created, answer.changed) == (True, True)
+    again, lost = await losing(proxy, lambda: app.cancel("tea"), reset=reset)
+    assert lost is not None
+    assert (again.created, again.changed) == (False, True)
+
+
+async def test_the_answer_to_the_commit_of_a_transaction_is_lost(app: App, proxy: Proxy):
+    pool = await app.semaphores.get_or_create("pool", active=3)
+    await pool.enqueue("a")
+
+    async def balance() -> object:
+        with pytest.raises(Exception, match="the connection to PostgreSQL .* broke"):
+            await app.store.run(app.store.transitions.balance("pool", app.chance.guid, shards=4))
+        return (await pool.statistics()).held
+
+    answer, lost = await losing(proxy, balance, reset=False)
+    assert lost is not None
+    assert (lost.what, answer) == ("commit", 1)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_connection_that_is_cut_is_no_harm(app: App, proxy: Proxy, reset: bool):
+    for number in range(3):
+        for link in proxy.links():
+            proxy.cut(link, reset=reset)
+        assert (await app.schedule("remind", id=f"tea {number}")).created
+
+
+async def test_what_a_server_says_to_an_idle_connection_before_it_ends_it_is_no_harm(app: App, proxy: Proxy):
+    """The words may come in one packet and the end in another, and a call in between."""
+    connection = await told_goodbye(app, proxy)
+    assert (await app.schedule("remind", id="tea")).created
+    assert connection.is_closed()
+
+
+@pytest.mark.parametrize("turned_away", [1, 3])
+async def test_whoever_listens_tries_again_when_the_server_shuts_down_at_that_moment(
+    app: App, proxy: Proxy, turned_away: int
+):
+    """Of an error that it does not expect, the whole worker would end."""
+    heard = anyio.Event()
+    proxy.turn_away(turned_away)
+    async with anyio.create_task_group() as group:
+        group.start_soon(app.store.watch, heard.set)
+        with anyio.fail_after(10):
+            await heard.wait()
+        group.cancel_scope.cancel()
+    assert proxy.unwelcome == 0
+
+
+async def test_calls_are_carried_out_although_their_connections_are_turned_away(app: App, proxy: Proxy):
+    for link in proxy.links():
+        proxy.cut(link)
+    proxy.turn_away(2)
+    with anyio.fail_after(10):
+        while not (await attempted(app)):
+            pass
+    assert proxy.unwelcome == 0
+
+
+async def test_closing_is_no_error_after_the_server_has_said_goodbye(proxy: Proxy, app: App):
+    connection = await told_goodbye(app, proxy)
+    await app.store.close()
+    assert connection.is_closed()
+
+
+async def test_a_black_hole_is_left_when_patience_ends(app: App, proxy: Proxy):
+    (link,) = proxy.links()
+    assert link.writer == "c1"
+    assert link.answers.backend is not None
+    proxy.black_hole(link)
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(app.schedule, "remind", id="tea"))
+        await anyio.sleep(0.05)
+        proxy.cut(link)
+        proxy.open_again(link)
+    assert (await app.get("tea")).id == "tea"
+
+
+def test_only_writing_statements_outside_of_transactions_and_commits_are_commits():
+    bind, sync = message(b"B", b"\0one\0" + b"\0" * 6), message(b"S", b"")
+    write = message(b"P", b"one\0with a as (select 1) update matrixsched.shard_locks set x\0\0\0")
+    read = message(b"P", b"one\0select 'nothing'\0\0\0")
+    requests = Requests()
+    assert requests.read(write + sync) is None
+    assert requests.read(bind + sync) == "update shard_locks"
+    assert requests.read(message(b"Q", b"BEGIN ISOLATION LEVEL READ COMMITTED;\0")) is None
+    assert requests.read(bind + sync) is None
+    whole = message(b"Q", b"COMMIT;\0")
+    assert requests.read(whole[:3]) is None
+    assert requests.read(whole[3:]) == "commit"
+    assert requests.read(read + sync) is None
+    assert requests.read(bind + sync) is None

@@ -1,0 +1,146 @@
+"""Mistakes planted in the SQL, each with a pair that shows it: an interleaver that never objects proves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from support.interleaving import Mutant
+
+RECEIPT = "and t.receipt = (cast(:guids as uuid[]))[width_bucket(t.id, cast(:ids as bigint[]))]"
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    name: str
+    mutant: Mutant
+    pair: tuple[str, str]
+    scene: str
+    seen_as: str
+    """What is then said of it."""
+
+
+def without(statement: str, piece: str, *, keep: str = "") -> Mutant:
+    """The statement without a piece of its text; `keep` of it stays."""
+    return Mutant(statement, piece, keep)
+
+
+SERIAL = "as after one order or the other"
+FENCE = "only the holder of a shard moves and claims"
+WAITS = "nobody waits who promised not to"
+
+PLANTED = (
+    Planted(
+        "a claim without a fence", without("claim", "for key share skip locked"), ("acquire", "claim"), "left", FENCE
+    ),
+    Planted("a move without a fence", without("move", "for key share skip locked"), ("acquire", "move"), "left", FENCE),
+    Planted(
+        "a claim of rows that others claim",
+        Mutant("claim", "limit s.take for update skip locked", "limit s.take"),
+        ("claim", "claim="),
+        "waiting",
+        "who was handed an attempt holds its row",
+    ),
+    Planted(
+        "a move of rows that others move",
+        Mutant(
+            "move", "limit cast(:move_limit as integer) for update skip locked", "limit cast(:move_limit as integer)"
+        ),
+        ("move", "run"),
+        "new",
+        WAITS,
+    ),
+    Planted(
+        "a claim that waits",
+        Mutant("claim", "limit s.take for update skip locked", "limit s.take for update"),
+        ("claim", "record"),
+        "lapsed",
+        WAITS,
+    ),
+    Planted(
+        "an outcome that waits for users",
+        Mutant("record", "for no key update of a skip locked", "for no key update of a"),
+        ("schedule", "record"),
+        "claimed",
+        WAITS,
+    ),
+    Planted(
+        "a lease that anybody extends",
+        Mutant(
+            "extend",
+            "and p.attempt = h.attempt and p.claimed_by = h.claimed_by /* pause",
+            "and p.attempt = h.attempt /* pause",
+        ),
+        ("extend", "give-back"),
+        "claimed",
+        SERIAL,
+    ),
+    Planted(
+        "a version that stays behind an attempt that has ended",
+        Mutant("unblock", "set scheduled_at = w.scheduled_at", "set scheduled_at = p.scheduled_at"),
+        ("move", "record"),
+        "replaced",
+        SERIAL,
+    ),
+    Planted("a blind cancel", without("cancel", "for no key update"), ("cancel", "cancel"), "new", SERIAL),
+    Planted("a blind replace", without("replace_expected", "for no key update"), ("replace", "cancel"), "new", SERIAL),
+    Planted(
+        "a request that counts twice",
+        Mutant("schedule", "where g.request_guid in (select request_guid from request)", ""),
+        ("schedule", "schedule-twice"),
+        "new",
+        SERIAL,
+    ),
+    Planted(
+        "two who acquire",
+        without("acquire_shard", "for update of l skip locked"),
+        ("acquire", "acquire"),
+        "free",
+        SERIAL,
+    ),
+    Planted(
+        "a limit in two hands",
+        Mutant("lock_limits", "order by l.name for no key update skip locked", "order by l.name"),
+        ("claim-gated", "claim-gated"),
+        "one-token",
+        "no more pass a gate than it lets through",
+    ),
+    Planted(
+        "a grant in two hands",
+        without("lock_grants", "for no key update of g skip locked"),
+        ("claim-gated", "claim-gated"),
+        "one-grant",
+        "no more pass a gate than it lets through",
+    ),
+    Planted(
+        "two who plan", without("plan_window.turn", "for update skip locked"), ("plan", "plan"), "unplanned", SERIAL
+    ),
+    Planted(
+        "two who balance",
+        without("balance.hold", "for no key update skip locked"),
+        ("balance", "balance"),
+        "place-free",
+        "no more hold places than there are",
+    ),
+    Planted(
+        "a place that is let go and not told",
+        without("release_tasks", "where exists (select from released) ), noted", keep="where false ), noted"),
+        ("balance", "let-go"),
+        "place-asked",
+        "a semaphore at rest has the best in its places",
+    ),
+    Planted(
+        "two who take",
+        without("take_tasks", "for update skip locked"),
+        ("take", "take"),
+        "tasks",
+        "a task is in one hand",
+    ),
+    Planted("done without a receipt", without("done_tasks.delete", RECEIPT), ("done", "take"), "taken-lapsing", SERIAL),
+    Planted(
+        "a letter that is waited for",
+        without("dead_letters.redrive", "for update skip locked"),
+        ("redrive", "redrive"),
+        "tasks",
+        WAITS,
+    ),
+)

@@ -1,0 +1,160 @@
+"""Every place of a short run at which something can go wrong, each in a run of its own in which it does.
+
+A scene is played once without faults, and the places are counted: each call of the store, each step of a host from one
+await to the next. Then it is played again for every place with every fault that can happen there; what comes before
+is the same to the letter. Two faults at once are tried by sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import chain
+from random import Random
+from typing import Any
+
+import anyio
+
+from matrixsched.worker.policy import WorkerPolicy
+from simulation.actors import Client
+from simulation.faults import Fault
+from simulation.nemesis import Aim, AimedNemesis, Where
+from simulation.parts import Part
+from simulation.world import Result, Size, World
+
+Prepare = Callable[[World], None]
+
+SEED = 8131
+HOSTS = ("worker", "client")
+FAULTS = {
+    Where.CALL: (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.REPLY_LOST, Fault.LATE),
+    Where.STEP: (Fault.CRASH, Fault.STOP),
+}
+"""A host that stands still is held at the steps before and after a call."""
+USUAL_POLICY: dict[str, Any] = {
+    "concurrency": 2,
+    "batch_max": 2,
+    "timeout_grace": timedelta(seconds=2),
+    "stop_grace": timedelta(seconds=3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    name: str
+    play: Callable[[Client], Awaitable[None]]
+    lasts_s: float
+    """For so long faults may happen: until all of it is done if none does."""
+    parts: tuple[type[Part], ...] = ()
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """What is different from the usual policy of the workers."""
+
+
+# What is played.
+
+
+async def _one_action(client: Client) -> None:
+    await client.ask("schedule", "a", handler="quick")
+
+
+async def _an_action_that_fails(client: Client) -> None:
+    await client.ask("schedule", "a", handler="flaky")
+
+
+async def _changed_while_it_runs(client: Client) -> None:
+    await client.ask("schedule", "a", handler="slow")
+    await anyio.sleep(0.5)
+    await client.ask("schedule", "a", handler="quick")
+
+
+async def _called_off(client: Client) -> None:
+    await client.ask("schedule", "a", handler="quick", delay_s=1)
+    await client.ask("schedule", "b", handler="slow")
+    await anyio.sleep(0.5)
+    await client.ask("cancel", "a")
+    await client.ask("cancel", "b")
+
+
+async def _repeated(client: Client) -> None:
+    await client.schedule_repeated()
+
+
+async def _many_at_once(client: Client) -> None:
+    await client.schedule_many()
+    await client.ask("run_now", "a")
+
+
+SCENES: tuple[Scene, ...] = (
+    Scene("one action", _one_action, lasts_s=0.5),
+    Scene("an action that fails", _an_action_that_fails, lasts_s=4),
+    Scene("changed while it runs", _changed_while_it_runs, lasts_s=4),
+    Scene("called off", _called_off, lasts_s=4),
+    Scene("repeated", _repeated, lasts_s=20),
+    Scene("many at once", _many_at_once, lasts_s=8),
+)
+
+
+# Places and runs.
+
+
+def places(scene: Scene) -> dict[tuple[Where, str], int]:
+    """How many there are of each kind, by the hosts they belong to."""
+    world = stage(scene, ())
+    result = world.run()
+    assert not result.violations, result.violations[0]
+    assert isinstance(world.nemesis, AimedNemesis)
+    return {(where, hosts): count for (where, hosts, name), count in world.nemesis.passed.items() if name is None}
+
+
+def single_faults(scene: Scene) -> Iterator[tuple[Aim, ...]]:
+    """Each place with each fault."""
+    for (where, hosts), count in places(scene).items():
+        for number in range(count):
+            for fault in FAULTS[where]:
+                yield (Aim(where, hosts, number, fault),)
+
+
+def pairs_of_faults(scene: Scene, count: int, chance: Random) -> Iterator[tuple[Aim, ...]]:
+    """Two places by chance. The second is counted on after the first fault, so it may be anywhere, or nowhere."""
+    single = list(chain.from_iterable(single_faults(scene)))
+    for _ in range(count):
+        yield tuple(chance.sample(single, k=2))
+
+
+def play(scene: Scene, aims: Sequence[Aim], *, prepare: Prepare | None = None) -> Result:
+    """The scene with these faults."""
+    return stage(scene, aims, prepare=prepare).run()
+
+
+def stage(scene: Scene, aims: Sequence[Aim], *, prepare: Prepare | None = None, keeps_trace: bool = False) -> World:
+    """A world in which the scene is about to be played; `prepare` may plant a mistake in it."""
+
+    def prepare_all(world: World) -> None:
+        world.size = _size(scene)
+        world.parts = [part(world) for part in scene.parts]
+        world.nemesis = AimedNemesis(world, aims, HOSTS)
+        world.clients = lambda: {"client0": _life(scene, Client(world, "client0", ["a", "b", "c"]))}
+        if prepare is not None:
+            prepare(world)
+
+    return World(SEED, keeps_trace=keeps_trace, prepare=prepare_all)
+
+
+async def _life(scene: Scene, client: Client) -> None:
+    await scene.play(client)
+
+
+def _size(scene: Scene) -> Size:
+    return Size(
+        shards=1,
+        workers=2,
+        clients=1,
+        callers=1,
+        ids=3,
+        operations=1,
+        think_s=0,
+        chaos_s=scene.lasts_s,
+        is_told=True,
+        policy=WorkerPolicy(**(USUAL_POLICY | dict(scene.policy))),
+    )

@@ -1,0 +1,116 @@
+"""Every small mistake in a statement, one at a time: a predicate, a lock or a conflict clause left out, a bound moved.
+
+The text of a statement is changed at its tokens and otherwise left as it stands, so that a mutant differs from the
+original in nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import tokenize
+from sqlglot.tokens import Token
+
+BOUNDS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_END = {
+    *("and", "or", "then", "order by", "group by", "limit", "returning", "for", "union", "window", "offset", "having"),
+    *("join", "left", "inner", "cross", "on", "where", "set", "from", "else", "end", ",", ";", ")"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SqlMutant:
+    what: str
+    """What is different, in few words; no two of a statement are the same."""
+    text: str
+
+
+def mutants(text: str, dialect: str) -> list[SqlMutant]:
+    """All of a statement."""
+    tokens = tokenize(text, read="postgres" if dialect == "postgresql" else dialect)
+    words = [token.text.lower() for token in tokens]
+    found = [
+        *_without_predicates(text, tokens, words),
+        *_with_moved_bounds(text, tokens, words),
+        *_without_locks(text, tokens, words),
+        *_without_conflict_clauses(text, tokens, words),
+    ]
+    return [SqlMutant(_numbered(one, found[:position]), one.text) for position, one in enumerate(found)]
+
+
+def _numbered(mutant: SqlMutant, earlier: Sequence[SqlMutant]) -> str:
+    again = sum(one.what == mutant.what for one in earlier)
+    return f"{mutant.what} ({again + 1})" if again else mutant.what
+
+
+def _without_predicates(text: str, tokens: Sequence[Token], words: Sequence[str]) -> Iterator[SqlMutant]:
+    """Each operand of `and` left out; a predicate that stands alone is always true."""
+    for begin, word in enumerate(words):
+        if word not in ("where", "on", "and") or _is_between(words, begin) or _is_no_condition(words, begin):
+            continue
+        end = _end_of_operand(words, begin + 1)
+        first, last = tokens[begin + 1].start, tokens[end - 1].end + 1
+        operand = " ".join(text[first:last].split())
+        yield SqlMutant(f"without {operand}", f"{text[:first]}true{text[last:]}")
+
+
+def _is_between(words: Sequence[str], position: int) -> bool:
+    return words[position] == "and" and "between" in words[max(0, position - 4) : position]
+
+
+def _is_no_condition(words: Sequence[str], position: int) -> bool:
+    """`on conflict`, `on true`, `where true`: nothing that could be left out."""
+    return words[position + 1] in ("conflict", "true")
+
+
+def _end_of_operand(words: Sequence[str], begin: int) -> int:
+    depth = 0
+    for position in range(begin, len(words)):
+        word = words[position]
+        if depth == 0 and (word in _END or word == "case" and position > begin):
+            return position
+        depth += (word == "(") + (word == "case") - (word == ")") - (word == "end" and depth > 0)
+    return len(words)
+
+
+def _with_moved_bounds(text: str, tokens: Sequence[Token], words: Sequence[str]) -> Iterator[SqlMutant]:
+    for position, word in enumerate(words):
+        if word in BOUNDS:
+            token = tokens[position]
+            around = f"{words[position - 1]} {BOUNDS[word]} {words[position + 1]}"
+            yield SqlMutant(f"bound {around}", f"{text[: token.start]}{BOUNDS[word]}{text[token.end + 1 :]}")
+
+
+def _without_locks(text: str, tokens: Sequence[Token], words: Sequence[str]) -> Iterator[SqlMutant]:
+    """`for update …` left out, and `skip locked` alone."""
+    for begin, word in enumerate(words):
+        if word == "for" and words[begin + 1] in ("update", "no", "share", "key"):
+            end = _end_of_lock(words, begin)
+            yield _cut(text, tokens, begin, end)
+        if word == "skip" and words[begin + 1] == "locked":
+            yield _cut(text, tokens, begin, begin + 2)
+
+
+def _end_of_lock(words: Sequence[str], begin: int) -> int:
+    for position in range(begin + 1, len(words)):
+        if words[position] in (")", ";", "limit", "order by", "offset", "for"):
+            return position
+    return len(words)
+
+
+def _without_conflict_clauses(text: str, tokens: Sequence[Token], words: Sequence[str]) -> Iterator[SqlMutant]:
+    for begin, word in enumerate(words):
+        if word == "on" and words[begin + 1] == "conflict":
+            depth, end = 0, len(words)
+            for position in range(begin + 2, len(words)):
+                depth += (words[position] == "(") - (words[position] == ")")
+                if depth < 0 or depth == 0 and words[position] in ("returning", ";"):
+                    end = position
+                    break
+            yield _cut(text, tokens, begin, end)
+
+
+def _cut(text: str, tokens: Sequence[Token], begin: int, end: int) -> SqlMutant:
+    first, last = tokens[begin].start, tokens[end - 1].end + 1
+    return SqlMutant(f"without {' '.join(text[first:last].split())}", text[:first] + text[last:])

@@ -1,0 +1,53 @@
+"""All crash points of one action; the other scenes by sample. `./tools/dev crashpoints` plays all of all."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from simulation.crash_points import SCENES, Scene, pairs_of_faults, places, play, single_faults
+from simulation.faults import Fault
+from simulation.nemesis import Aim, Where
+
+ONE_ACTION, *OTHERS = SCENES
+PARTS = 8
+SAMPLE = 20
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_one_action_survives_every_fault_at_every_place(part: int) -> None:
+    for aims in islice(single_faults(ONE_ACTION), part, None, PARTS):
+        assert_survives(ONE_ACTION, aims)
+
+
+@pytest.mark.parametrize("scene", OTHERS, ids=lambda scene: scene.name)
+def test_faults_at_some_places_of_longer_scenes(scene: Scene) -> None:
+    chance = Random(scene.name)
+    for aims in chance.sample(list(single_faults(scene)), k=SAMPLE):
+        assert_survives(scene, aims)
+    for aims in pairs_of_faults(scene, SAMPLE // 4, chance):
+        assert_survives(scene, aims)
+
+
+def assert_survives(scene: Scene, aims: tuple[Aim, ...]) -> None:
+    result = play(scene, aims)
+    told = " ".join(f'--aim "{aim}"' for aim in aims)
+    assert not result.violations, f'./tools/dev crashpoints --scene "{scene.name}" {told}  # {result.violations[0]}'
+
+
+def test_places_are_those_of_workers_and_clients_at_calls_and_steps() -> None:
+    found = places(ONE_ACTION)
+    assert set(found) == {(where, hosts) for where in Where for hosts in ("worker", "client")}
+    assert found[Where.CALL, "worker"] > 20
+    assert found[Where.STEP, "worker"] > 100
+
+
+def test_a_fault_happens_where_it_was_aimed() -> None:
+    for number in (0, 11):
+        result = play(ONE_ACTION, [Aim(Where.CALL, "worker", number, Fault.REPLY_LOST)])
+        assert result.faults == 1
+    assert Aim.read("worker call 11 reply lost") == Aim(Where.CALL, "worker", 11, Fault.REPLY_LOST)
+    with pytest.raises(ValueError, match="is no aim"):
+        Aim.read("worker call eleven")

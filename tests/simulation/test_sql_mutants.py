@@ -1,0 +1,58 @@
+"""What counts as a small mistake in a statement."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from matrixsched.store.statements import load
+from simulation.sql_mutants import mutants
+
+CLAIM = """
+update queue as q set claimed_by = :me
+ where q.id in (select p.id from queue p where p.due <= :now and (p.lane = :lane or p.free) order by p.due limit 1
+                for update of p skip locked)
+   and case when q.held and q.until > :now then false else true end
+returning q.id
+"""
+
+
+def test_each_predicate_bound_and_lock_is_one_mutant() -> None:
+    found = {one.what: " ".join(one.text.split()) for one in mutants(CLAIM, "postgresql")}
+    assert list(found) == [
+        "without q.id in (select p.id from queue p where p.due <= :now and (p.lane = :lane or p.free) order by p.due "
+        "limit 1 for update of p skip locked)",
+        "without p.due <= :now",
+        "without (p.lane = :lane or p.free)",
+        "without case when q.held and q.until > :now then false else true end",
+        "without q.until > :now",
+        "bound due < :",
+        "bound until >= :",
+        "without for update of p skip locked",
+        "without skip locked",
+    ]
+    assert "where true and (p.lane = :lane or p.free) order by" in found["without p.due <= :now"]
+    assert "limit 1 ) and case" in found["without for update of p skip locked"]
+    assert "for update of p ) and case" in found["without skip locked"]
+
+
+def test_a_conflict_clause_is_left_out_alone() -> None:
+    insert = "insert into t (a) select 1 where true on conflict (a) do update set a = excluded.a returning a"
+    (without,) = mutants(insert, "sqlite")
+    assert without.text == "insert into t (a) select 1 where true  returning a"
+
+
+def test_mutants_are_statements_again() -> None:
+    connection = sqlite3.connect(":memory:")
+    for statement in load("sqlite", "default").values():
+        for mutant in mutants(statement.text, "sqlite"):
+            assert "syntax error" not in objection(connection, mutant.text), f"{statement.name}: {mutant.what}"
+    connection.close()
+
+
+def objection(connection: sqlite3.Connection, text: str) -> str:
+    """Why SQLite does not carry it out: at least that the tables are not there, once it understands the grammar."""
+    try:
+        connection.execute(f"explain {text}")
+    except sqlite3.Error as error:
+        return str(error)
+    return ""
