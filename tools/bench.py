@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support.postgres, the server that tests use too
 
 from benchmarks.measuring import Run, Scale  # noqa: E402
+from benchmarks.peers.draining import PeerUnavailable  # noqa: E402
 from benchmarks.places import Places, PostgresPlaces, SqlitePlaces  # noqa: E402
 from benchmarks.report import Report  # noqa: E402
 from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402
@@ -49,6 +50,7 @@ SCALES = {
         keys=1_000,
         limit_s=8.0,
         waiting=100_000,
+        tasks=5_000,
     ),
     # Too little to say anything about speed: it shows that every workload still runs and checks itself.
     "tiny": Scale(
@@ -68,6 +70,7 @@ SCALES = {
         limit_s=2.0,
         waiting=2_000,
         semaphores=20,
+        tasks=300,
     ),
 }
 
@@ -80,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with open_places(chosen) as places:
             report.machine |= {place.dialect: place.version for place in places}
             measure(chosen, places, report, talk)
+    except PeerUnavailable as error:
+        talk.print(f"\nbench: {error}\nbench: leave the peers out, or install what they need", markup=False)
+        return 1
     except (PostgresUnavailable, psycopg.OperationalError) as error:
         talk.print(f"bench: {error}\nbench: to leave PostgreSQL out: --database sqlite", markup=False)
         return 1
@@ -93,23 +99,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     described = "\n".join(f"  {workload.name:15} {workload.summary}" for workload in WORKLOADS.values())
+    ours = [workload for workload in WORKLOADS.values() if not workload.is_peer]
     parser = argparse.ArgumentParser(
         prog="bench",
         description=f"Measure matrixsched on this machine.\n\nworkloads:\n{described}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--database", choices=DATABASES, default="both")
-    parser.add_argument("--workloads", type=named_workloads, default=list(WORKLOADS.values()), metavar="NAME[,NAME…]")
+    parser.add_argument("--workloads", type=named_workloads, default=ours, metavar="NAME[,NAME…]")
     parser.add_argument("--rounds", type=positive, default=3, help="all workloads take turns this often (default: 3)")
     parser.add_argument("--scale", choices=SCALES, default="full", help="small: a quick look; tiny: only for tests")
     parser.add_argument("--shards", type=positive, default=SHARDS_DEFAULT, help=f"default: {SHARDS_DEFAULT}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file as well")
     parser.add_argument(
+        "--peers", action="store_true", help="add the workloads of other libraries, each installed beside ours"
+    )
+    parser.add_argument(
         "--url",
         metavar="postgresql://…",
         help="a database that is there already; without it a durable server is started and thrown away afterwards",
     )
-    return parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
+    if chosen.peers:
+        chosen.workloads += [one for one in WORKLOADS.values() if one.is_peer and one not in chosen.workloads]
+    return chosen
 
 
 def named_workloads(text: str) -> list[Workload]:

@@ -38,6 +38,7 @@ class Scale:
     limit_s: float = 20.0
     waiting: int = 1_000_000
     semaphores: int = 10_000
+    tasks: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)

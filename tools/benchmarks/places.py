@@ -73,7 +73,14 @@ class PostgresPlace:
             return cursor.fetchall() if cursor.description else []
 
     def settle(self) -> None:
-        for table in ("scheduled_actions", "incoming_queue", "processing_queue", "semaphores", "semaphore_tasks"):
+        for table in (
+            "scheduled_actions",
+            "incoming_queue",
+            "processing_queue",
+            "semaphores",
+            "semaphore_tasks",
+            "queue_tasks",
+        ):
             self.ask(f"vacuum analyze matrixsched.{table}")
         if self.ours:
             self.ask("checkpoint")

@@ -12,7 +12,6 @@ from benchmarks.parts import installed
 from benchmarks.statements import FORGET_EVENTS, FORGET_SEMAPHORES, IDLE_SEMAPHORES, SEMAPHORE_TASKS
 from matrixsched.app import App
 from matrixsched.store.semaphores import Balanced
-from matrixsched.worker.balancing import KEYS_MAX
 
 ACTIVE = 1_000
 TRY_RELEASE = 900
@@ -92,7 +91,7 @@ def semaphores_idle(run: Run) -> Measured:
         async with run.place.app() as app:
             for number in range(-WARM_UP_LOOKS, LOOKS):
                 begun = time.perf_counter()
-                found = await app.store.run(app.store.transitions.changed_semaphores(limit=KEYS_MAX))
+                found = await app.store.run(app.store.transitions.changed_semaphores())
                 if number >= 0:
                     times_s.append(time.perf_counter() - begun)
                 if found:

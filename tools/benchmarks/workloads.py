@@ -11,11 +11,12 @@ from functools import partial
 
 import anyio
 
-from benchmarks import gates, semaphores
+from benchmarks import gates, queues, semaphores
 from benchmarks.checking import Tally, check_all_done, check_all_written
 from benchmarks.floor import floor
 from benchmarks.measuring import Figure, Measured, Run, rate, run_loop, spread_of
 from benchmarks.parts import PATIENCE_S, calls, drained, failures_told, installed, working
+from benchmarks.peers import draining
 from benchmarks.starts import StartReporter
 from benchmarks.statements import FUTURE_ACTIONS, FUTURE_ROWS, TRANSACTIONS
 from matrixsched import Context
@@ -49,6 +50,8 @@ class Workload:
     databases: tuple[Dialect, ...]
     run: Callable[[Run], Measured]
     compared_to: Ratio | None = None
+    is_peer: bool = False
+    """Another library: it is measured when somebody asks for it."""
 
     @property
     def summary(self) -> str:
@@ -237,9 +240,15 @@ WORKLOADS = {
         Workload("balance-small", BOTH, semaphores.balance_small),
         Workload("balance", POSTGRESQL, semaphores.balance, Ratio("balance-small", "p50")),
         Workload("semaphores-idle", BOTH, semaphores.semaphores_idle),
+        Workload("queue-put", BOTH, queues.queue_put),
+        Workload("queue-drain", BOTH, queues.queue_drain, Ratio("queue-floor", "rate")),
+        Workload("queue-future", POSTGRESQL, queues.queue_future, Ratio("queue-drain", "rate")),
+        Workload("queue-floor", POSTGRESQL, queues.queue_floor),
         Workload("latency", BOTH, latency),
         Workload("lateness", BOTH, lateness),
         Workload("idle", POSTGRESQL, idle),
         Workload("floor", POSTGRESQL, floor),
+        Workload("graphile", POSTGRESQL, draining.graphile, is_peer=True),
+        Workload("pgqueuer", POSTGRESQL, draining.pgqueuer, is_peer=True),
     )
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
+from playing import Check
 from support.pacing import LATE_S, per_second, starts_too_many
 
 from matrixsched.ops.evidence import Account
@@ -36,14 +37,6 @@ KILL_FELT_S = 5.0
 """For how long after a kill less is sent: leases end, and others take over."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    promise: str
-    kept: bool | None
-    """None: only a figure, for the reason that is given with it."""
-    found: str
 
 
 @dataclass(frozen=True, kw_only=True)

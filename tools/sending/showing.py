@@ -6,20 +6,16 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+from playing import Check, show_verdicts
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sending.drawing import draw
-from sending.judging import Check, Run
+from sending.judging import Run
 from sending.minutes import minutes
 
 BAR = 40
-VERDICTS = {
-    True: Text("ok    ", style="green"),
-    False: Text("BROKEN", style="bold red"),
-    None: Text("figure", style="cyan"),
-}
 
 
 class Showing:
@@ -36,8 +32,7 @@ class Showing:
         console.print(self._intervals())
         console.print(self._templates())
         console.print(self._templates_by_minute())
-        for check in self._checks:
-            console.print(VERDICTS[check.kept] + Text(f" {check.promise}: {check.found}", style=""), soft_wrap=True)
+        show_verdicts(self._checks, console)
 
     def _intervals(self) -> Table:
         table = Table(title="sent in each interval", box=None, header_style="bold", pad_edge=False)
