@@ -40,7 +40,8 @@ def succeed(command: list[str], cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
+# For the whole session: tests that are run on both databases are sorted by them, and a module would be entered twice.
+@pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     succeed([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)], cwd=ROOT)
@@ -48,7 +49,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     environment = tmp_path_factory.mktemp("installation") / "venv"
     outside = tmp_path_factory.mktemp("outside")
