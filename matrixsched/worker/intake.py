@@ -196,6 +196,7 @@ class _Sync:
         self._sync_guid = sync_guid
         self._acquired_at = self._beaten_at = asked_at
         self._handed_over: list[Attempt] = []
+        self._is_let_go = False
         self.moved = self.claimed = self.settled = 0
         self.contended = False
         """Another worker passed the gates that we looked at."""
@@ -208,7 +209,7 @@ class _Sync:
                     lost = True
                     break
         finally:
-            if not lost:
+            if not lost and not self._is_let_go:
                 lost = not await self._release()
             held_s = self._clock.monotonic() - self._acquired_at
             self._intake._events.emit(ShardSynced(self._shard, self._sync_guid, self.moved, self.claimed, held_s, lost))
@@ -353,11 +354,15 @@ class _Sync:
     async def _found(self, asked_at: float, lanes: Sequence[str]) -> list[Attempt]:
         """The answer to a claim was lost: what of it we hold, or it counts as interrupted without ever having run.
 
-        Looked for also if it was waited for in vain for as long as a worker waits, which is a third of a lease.
+        Looked for also if it was waited for in vain for as long as a worker waits, which is a third of a lease. It may
+        still be under way then, so the fence is closed first: what is not found is not claimed later, either.
         """
         failures = 0
+        fresh_guid = self._intake._chance.guid()
         while self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() * 2 / 3:
             try:
+                if await self._store.run(self._do.close_fence(self._shard, self._sync_guid, fresh_guid)):
+                    self._is_let_go = True
                 attempts = await self._store.run(
                     self._do.claimed_by(
                         self._shard, self._sync_guid, lanes=lanes, attempt_lease=self._policy.attempt_lease

@@ -130,6 +130,10 @@ def release(side: Side) -> Transition[Any]:
     return side.do.release_shard(0, _holder(side))
 
 
+def close_fence(side: Side) -> Transition[Any]:
+    return side.do.close_fence(0, _holder(side), side.guid())
+
+
 def move(side: Side) -> Transition[Any]:
     return side.do.move(0, _holder(side), handlers=[HANDLER], move_limit=9, claim_limit=9, attempt_lease=LEASE)
 

@@ -23,6 +23,7 @@ MOVES = {
         Move("acquire", acting.acquire, acting.shard_taken, acting.has_no_shard, waits=_NOBODY),
         Move("beat", acting.beat),
         Move("release", acting.release),
+        Move("close-fence", acting.close_fence),
         Move("move", acting.move, acting.attempts_handed, ALWAYS, acting.next_round, waits=_NOBODY),
         Move("claim", acting.claim, acting.attempts_handed, ALWAYS, acting.next_round, waits=_NOBODY),
         Move("sync", acting.sync, acting.attempts_handed, ALWAYS, twin=False, whole=False, waits=Waits.FOR_WORKERS),

@@ -37,7 +37,7 @@ USERS = (
     "reschedule",
     "run-now",
 )
-SHARD = ("acquire", "beat", "release")
+SHARD = ("acquire", "beat", "release", "close-fence")
 WORK = ("move", "claim", "run")
 ATTEMPT = ("record", "record-retry", "extend", "give-back")
 TIDY = ("sweep", "expire", "prune", "prune-requests")
@@ -389,7 +389,7 @@ async def everything(setting: Setting) -> None:
 
 RUN = USERS + SHARD + WORK + ATTEMPT + ("sweep",)
 ALL = tuple(dict.fromkeys((*USERS, *SHARD, *WORK, *ATTEMPT, *TIDY, *LIMITS, *QUOTA, *SEMAPHORE, *RECEIPT, *TASKS)))
-_NO_HOLDER = tuple(name for name in RUN if name not in ("beat", "release", *WORK, *ATTEMPT))
+_NO_HOLDER = tuple(name for name in RUN if name not in ("beat", "release", "close-fence", *WORK, *ATTEMPT))
 
 SCENES = {
     scene.name: scene
@@ -411,7 +411,7 @@ SCENES = {
         Scene("replaced", replaced, RUN),
         Scene("blocked", blocked, RUN),
         Scene("unblocked", unblocked, RUN),
-        Scene("stale", stale, (*USERS, *WORK, "sweep", "release")),
+        Scene("stale", stale, (*USERS, *WORK, "sweep", "release", "close-fence")),
         Scene("cancelled", cancelled, RUN),
         Scene("finished", finished, (*USERS, *ATTEMPT, *TIDY, "move")),
         Scene("expired", expired, (*USERS, *WORK, *TIDY)),

@@ -23,7 +23,9 @@ def taken_when_free(commit: Commit) -> Objections:
 
 def kept_by_its_holder(commit: Commit) -> Objections:
     """A lock is prolonged and released only under the guid by which it is held."""
-    if commit.transition.name not in ("beat_shard", "release_shard") or not isinstance(commit.transition, Noted):
+    if commit.transition.name not in ("beat_shard", "release_shard", "close_fence") or not isinstance(
+        commit.transition, Noted
+    ):
         return
     shard, sync_guid = commit.transition.arguments[:2]
     for before in _changed(commit):

@@ -50,7 +50,7 @@ PART_SHARE = 0.3
 """How many of the runs have a part switched on."""
 PARTS: tuple[type[Part], ...] = (Semaphores, Queues, GatesPart)
 _INJECTED = ("DatabaseUnavailable", "DatabaseBusy", "OutcomeUnknown")
-_LOCK_ONLY = frozenset({"acquire_shard", "beat_shard", "release_shard"})
+_LOCK_ONLY = frozenset({"acquire_shard", "beat_shard", "release_shard", "close_fence"})
 
 
 @dataclass(frozen=True, slots=True)

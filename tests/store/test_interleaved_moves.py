@@ -9,6 +9,8 @@ from uuid import UUID
 import pytest
 from support.interleaving import LEASE, Ddl, Mutant, StatementGoesOn, StatementWaits, Taken, World, cured
 
+from matrixsched.rules.action import UNGATED
+
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
@@ -122,6 +124,49 @@ async def test_a_zombie_writes_nothing_while_a_takeover_is_under_way(world: Worl
     moved = await world.run(world.moving(zombie))
     assert moved.seen == (1 if taken_out else 0)
     await taking_over.commit()
+
+
+@cured(a_release_instead=[Mutant("close_fence", ", last_lock_guid = cast(:fresh_guid as uuid)", "")])
+async def test_a_fence_is_closed_only_when_nothing_is_under_way_behind_it(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    """So that whoever looks for what was claimed without an answer finds all of it."""
+    await world.take_out(taken_out)
+    await world.schedule("a")
+    holder = await world.acquire()
+    writing, _ = await world.open(world.moving(holder))
+    closing = await world.start(world.do.close_fence(0, holder, UUID(int=1)))
+    if taken_out:
+        with pytest.raises(StatementGoesOn):
+            await closing.waits()
+    else:
+        await closing.waits()
+    await writing.commit()
+    assert await closing.outcome()
+    claimed = await world.run(world.do.claimed_by(0, holder, lanes=[UNGATED], attempt_lease=LEASE))
+    assert [attempt.claim.action_id for attempt in claimed] == ["a"]
+
+
+@cured(no_lock_clause=[MOVE_NO_FENCE_LOCK])
+async def test_nothing_is_moved_once_the_fence_is_closed_that_its_snapshot_shows_open(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    await world.schedule("a")
+    holder = await world.acquire()
+    held = await world.paused(world.moving(holder))
+    assert await world.run(world.do.close_fence(0, holder, UUID(int=1)))
+    await held.resume()
+    assert (await held.answer()).seen == (1 if taken_out else 0)
+
+
+async def test_a_fence_that_is_closed_twice_leaves_the_next_holder_alone(world: World) -> None:
+    await world.schedule("a")
+    holder = await world.acquire()
+    assert await world.run(world.do.close_fence(0, holder, UUID(int=1)))
+    heir = await world.acquire()
+    assert not await world.run(world.do.close_fence(0, holder, UUID(int=1)))
+    assert (await world.run(world.moving(heir))).seen == 1
 
 
 @cured(fence_that_beats_conflict_with=[MOVE_FENCE_SHARE, CLAIM_FENCE_SHARE])

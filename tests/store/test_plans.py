@@ -144,6 +144,7 @@ HOT: dict[str, Transition[Any]] = {
     ),
     "beat_shard": DO.beat_shard(0, SYNC),
     "release_shard": DO.release_shard(0, SYNC),
+    "close_fence": DO.close_fence(0, SYNC, uuid.uuid4()),
     "claim": DO.claim(0, SYNC, lane=UNGATED, handlers=[HANDLER], limit=LIMIT, attempt_lease=LEASE),
     "claim, nothing to do": BEFORE_ALL.claim(
         0, SYNC, lane=UNGATED, handlers=[HANDLER], limit=LIMIT, attempt_lease=LEASE

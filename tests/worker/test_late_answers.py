@@ -10,6 +10,7 @@ import pytest
 from matrixsched import App, State, every
 from matrixsched.clock import ManualClock
 from matrixsched.errors import OutcomeUnknown
+from matrixsched.events import ShardSynced
 from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
 
@@ -33,6 +34,25 @@ class Late:
             self.was_late = True
             self._clock.advance(LEASE / 3 + timedelta(milliseconds=1))
             raise OutcomeUnknown(f"{transition.name}: no answer")
+        return answer
+
+
+class Delayed(Late):
+    """One transition gets to the database only when the worker has looked for what it did."""
+
+    def __init__(self, app: App, clock: ManualClock, name: str) -> None:
+        super().__init__(app, clock, name)
+        self._delayed: Transition[Any] | None = None
+
+    async def run(self, transition: Transition[Any]) -> Any:
+        if transition.name == self._name and not self.was_late:
+            self.was_late = True
+            self._delayed = transition
+            raise OutcomeUnknown(f"{transition.name}: the connection broke")
+        answer = await self._run(transition)
+        if transition.name == "claimed_by" and self._delayed is not None:
+            await self._run(self._delayed)
+            self._delayed = None
         return answer
 
 
@@ -70,6 +90,52 @@ async def test_what_was_claimed_without_an_answer_is_given_back_unattempted(app,
         await worker.run_due()
     status = (await app.get("w")).status
     assert (len(ran), status.state, status.succeeded, status.interrupted) == (1, State.DONE, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "delay", "limit"),
+    [("move", 0 * SECOND, None), ("claim", SECOND, None), ("claim_gated", 0 * SECOND, "customer")],
+)
+async def test_what_was_not_claimed_when_it_was_looked_for_is_not_claimed_later(app, clock, name, delay, limit):
+    ran: list[int] = []
+
+    @app.action("work")
+    async def work() -> None:
+        ran.append(1)
+
+    await app.limits.set("key:customer", "100/s", pool=100)
+    clock.advance(SECOND)  # the first claim gets a slot
+    worker = Worker(app, WorkerPolicy(slots_ahead=timedelta(0)))
+    await app.schedule(work, id="w", delay=delay, limit=limit)
+    if delay:
+        await worker.intake.step()
+        clock.advance(delay)
+    delayed = Delayed(app, clock, name)
+    with pytest.raises(OutcomeUnknown):
+        await step_by_step(worker, clock)
+    assert delayed.was_late
+
+    for _ in range(3):
+        clock.advance(SECOND / 10)
+        await worker.run_due()
+    status = (await app.get("w")).status
+    assert (len(ran), status.state, status.succeeded, status.interrupted) == (1, State.DONE, 1, 0)
+
+
+async def test_a_shard_is_free_after_its_claim_was_looked_for(app, clock):
+    """Not only when its lease ends; and nobody is told that it was lost."""
+
+    @app.action("work")
+    async def work() -> None: ...
+
+    synced: list[ShardSynced] = []
+    app.events.subscribe(ShardSynced, synced.append)
+    await app.schedule(work, id="w")
+    Delayed(app, clock, "move")
+    with pytest.raises(OutcomeUnknown):
+        await Worker(app).intake.step()
+    assert [shard.locked for shard in await app.shards()] == [False] * 4
+    assert [one.lost for one in synced] == [False]
 
 
 async def test_a_claim_that_was_long_on_its_way_leaves_out_no_tick_that_is_still_to_come(app, clock):

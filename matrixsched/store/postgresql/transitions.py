@@ -245,6 +245,11 @@ class PostgresTransitions(
         return bool(rows)
 
     @transition
+    def close_fence(self, shard: int, sync_guid: UUID, fresh_guid: UUID) -> Conversation[bool]:
+        rows = yield self._ask("close_fence", shard_id=shard, sync_guid=sync_guid, fresh_guid=fresh_guid)
+        return bool(rows)
+
+    @transition
     def claim(
         self,
         shard: int,

@@ -274,6 +274,11 @@ class SqliteTransitions(
         return bool(rows)
 
     @transition
+    def close_fence(self, shard: int, sync_guid: UUID, fresh_guid: UUID) -> Conversation[bool]:
+        rows = yield self._ask("close_fence", shard_id=shard, sync_guid=str(sync_guid), fresh_guid=str(fresh_guid))
+        return bool(rows)
+
+    @transition
     def claim(
         self,
         shard: int,
