@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from matrixsched.context import Context
 
+END = "\t"
+"""A note without it was being written when its process was killed: as one that was never begun."""
+
 
 class Kind(StrEnum):
     BEGUN = "begun"
@@ -46,8 +49,10 @@ class Evidence:
     def note(self, kind: Kind, context: Context | Noted) -> None:
         if self._file is None:
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        # One write to the end of the file: lines of several processes do not mix, and a kill leaves none half.
-        os.write(self._file, f"{kind} {os.getpid()} {time.time():.6f} {context.attempt} {context.id}\n".encode())
+        # One write to the end of the file: lines of several processes do not mix. A kill may leave one half where it
+        # goes over a page of memory: so each begins on a line of its own, and says where it ends.
+        facts = f"{kind} {os.getpid()} {time.time():.6f} {context.attempt} {context.id}"
+        os.write(self._file, f"\n{facts}{END}\n".encode())
 
     def read(self) -> list[Note]:
         """What was noted since the last time."""
@@ -58,7 +63,8 @@ class Evidence:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read_up_to += len(whole)
-        return [_parsed(line) for line in whole.decode().splitlines()]
+        lines = whole.decode(errors="replace").split("\n")
+        return [_parsed(line.removesuffix(END)) for line in lines if line.endswith(END)]
 
 
 def _parsed(line: str) -> Note:

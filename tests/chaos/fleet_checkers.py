@@ -15,7 +15,8 @@ from matrixsched.rules.rates import parse_rate
 
 PROGRESS_S = 5.0
 RECOVERY_GRACE_S = 1.0
-LEAK_MAX = 10
+LEAK_MAX = 20
+"""Of open files: the pools of a worker may have no connection in the beginning, and all of theirs at the end."""
 WARM_UP_S = 10.0
 """Until then a worker opens what it needs."""
 NOTED_S = 0.25

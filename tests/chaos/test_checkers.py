@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from chaos.campaign import judge
 from chaos.facts import ActionRow, Facts, Operation, Parcel, Remembered, Run, Told
 from chaos.fleet_checkers import progress_times, recovery_times
 from chaos.nemeses import Fault
+from chaos.notes import Notes, Tail, read_notes
 from chaos.setting import PLACES, SHARDS
 from chaos.watching import Sample, Snapshot
 from matrixsched.rules.names import shard_of
@@ -389,3 +391,11 @@ def test_progress_is_from_the_end_of_a_restart_to_the_next_claim():
     facts.faults = [Fault("restart", None, 7.0, 8.0), Fault("restart", None, 9.0, 9.5)]
     assert progress_times(facts).clean == [pytest.approx(0.55)]
     assert progress_times(facts).hit_again == 1
+
+
+def test_half_a_note_of_a_process_that_was_killed_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text('\n{"kind":"begun","id":"a"}\n\n{"ki')
+    Notes(path).write(kind="done", id="a")
+    assert [note["kind"] for note in read_notes(path)] == ["begun", "done"]
+    assert Tail(path).look() == {"begun": 1, "done": 1}

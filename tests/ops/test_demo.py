@@ -10,7 +10,7 @@ import pytest
 from matrixsched.ops import demo
 from matrixsched.ops.cli import main
 from matrixsched.ops.demo import PlainDisplay, Show, run_demo
-from matrixsched.ops.evidence import Account, Evidence, Kind, Note
+from matrixsched.ops.evidence import Account, Evidence, Kind, Note, Noted
 
 VICTIM, HEIR = 1, 2
 
@@ -18,12 +18,19 @@ VICTIM, HEIR = 1, 2
 def test_notes_are_read_once_and_only_when_whole(tmp_path: Path) -> None:
     evidence = Evidence(tmp_path / "notes")
     assert evidence.read() == []
-    (tmp_path / "notes").write_text("begun 7 1.5 1 an id with spaces\ndone 7 1.7 1 an id wi")
+    (tmp_path / "notes").write_text("\nbegun 7 1.5 1 an id with spaces\t\n\ndone 7 1.7 1 an id wi")
     assert evidence.read() == [Note(Kind.BEGUN, 7, 1.5, "an id with spaces", 1)]
     with (tmp_path / "notes").open("a") as file:
-        file.write("th spaces\n")
+        file.write("th spaces\t\n")
     assert evidence.read() == [Note(Kind.DONE, 7, 1.7, "an id with spaces", 1)]
     assert evidence.read() == []
+
+
+def test_half_a_note_of_a_process_that_was_killed_spoils_no_other(tmp_path: Path) -> None:
+    evidence = Evidence(tmp_path / "notes")
+    (tmp_path / "notes").write_text("\nbegun 7 1.5 1 some i")
+    evidence.note(Kind.DONE, Noted("an id", 2))
+    assert [(note.kind, note.id, note.attempt) for note in evidence.read()] == [(Kind.DONE, "an id", 2)]
 
 
 def test_an_action_without_a_completed_run_is_lost_whatever_was_begun() -> None:
