@@ -112,9 +112,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--failpoints", action="store_true", help="kill a worker at each step instead, one by one")
     parser.add_argument("--only", default="", metavar="K12", help="of the failpoints, those whose names begin so")
     parser.add_argument("--workers", type=whole(2), default=6, help="worker processes (default: 6)")
-    parser.add_argument(
-        "--patience", type=whole(0), default=0, metavar="S", help="allow so many seconds more than promised"
-    )
+    parser.add_patience()
     parser.add_place()
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to put what is known if a promise is broken")
     return parser.parse_args(arguments)

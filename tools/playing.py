@@ -55,6 +55,11 @@ class Parser(argparse.ArgumentParser):
             help="an empty database; without it a durable server is started and thrown away afterwards",
         )
 
+    def add_patience(self) -> None:
+        self.add_argument(
+            "--patience", type=whole(0), default=0, metavar="S", help="allow so many seconds more than promised"
+        )
+
 
 def postgres_url(text: str) -> str:
     """What is wrong with it is said without it: it may hold a password."""

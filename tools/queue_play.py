@@ -70,6 +70,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seconds", type=whole(1), default=20, help="how long each queue keeps them busy (default: 20)"
     )
     parser.add_argument("--no-following", action="store_true", help="only the worker that is killed")
+    parser.add_patience()
     parser.add_place()
     parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
     return parser.parse_args(arguments)
@@ -215,7 +216,7 @@ class Play:
             Check("they come back with one attempt more", attempts <= {(0, 1)}, f"attempts {sorted(attempts)}"),
             Check(
                 f"they are done within the visibility timeout ({VISIBILITY_S:g} s) and {GRACE_S:g} s",
-                max(late, default=0.0) <= VISIBILITY_S + GRACE_S,
+                max(late, default=0.0) <= VISIBILITY_S + GRACE_S + self.chosen.patience,
                 f"{max(late, default=0.0):.2f} s after the kill at the latest",
             ),
         ]
