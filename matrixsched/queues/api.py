@@ -22,7 +22,7 @@ from typing import TypeVar
 from matrixsched.errors import BadInput, TaskTooLarge
 from matrixsched.handlers import Handlers
 from matrixsched.queues.codec import encode
-from matrixsched.queues.delivery import register_delivery
+from matrixsched.queues.delivery import refuse_delivery, register_delivery
 from matrixsched.queues.handlers import BatchFunction, QueueHandlers
 from matrixsched.queues.inside import StoreInside
 from matrixsched.queues.storage import QueueStorage
@@ -123,9 +123,11 @@ class Queues:
         if not isinstance(contract, Contract):
             raise BadInput(f"use() takes a Contract, as load_contract(path) returns it, not {type(contract).__name__}")
         self.handlers.declare(contract.queues)
-        if self.is_in_database:
-            for queue in contract.queues:
+        for queue in contract.queues:
+            if self._elsewhere is None:
                 register_delivery(self._actions, queue)
+            else:
+                refuse_delivery(self._actions, queue, type(self._elsewhere).__name__)
 
     def handler(
         self,
@@ -203,7 +205,11 @@ class Queues:
         return NewItem(queue=queue.id, data=data, at=at, delay=delay)
 
     async def stat(self) -> Mapping[str, QueueStat]:
-        """How many tasks there are in each queue that is declared here; `storage.stat()` knows of all, by number."""
+        """How many tasks there are in each queue that is declared here; `storage.stat()` knows of all, by number.
+
+        In a database counting stops at 1,000,000 of those that are ready, of the others, and of the dead letters: such
+        a number means that there are so many or more.
+        """
         found = await self.storage.stat()
         return {queue.name: found.get(queue.id) or _empty(queue.id) for queue in self.handlers.declared}
 

@@ -45,6 +45,7 @@ T = TypeVar("T")
 BATCH = 1000
 """How many tasks are named by one statement, unless it says nothing of each but its receipt."""
 COUNT_MAX = 1_000_000
+"""Where counting stops: more would take seconds. QueueStat, Queues.stat and SyncQueues.stat tell users so in words."""
 
 
 class DatabaseStorage:
@@ -112,7 +113,7 @@ class DatabaseStorage:
         return await self._once(self._do.put_tasks(checked, self._guid(), tell=True)) if checked else []
 
     async def stat(self, *, count_max: int = COUNT_MAX) -> Mapping[int, QueueStat]:
-        """As QueueStorage.stat; counting stops at `count_max`."""
+        """As QueueStorage.stat; counting stops at `count_max` of those that are ready, of the others, of the dead."""
         check_integer("count_max", count_max, least=1, most=COUNT_MAX)
         return (await self._run(self._do.count_queues(count_max=count_max))).stats
 

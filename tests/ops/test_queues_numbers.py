@@ -58,6 +58,12 @@ def test_a_number_is_enough_where_a_contract_settings_or_a_worker_know_it(queues
     assert queues.bare("pause", "9").code == 0
 
 
+def test_a_count_that_stopped_says_so(queues: Queues) -> None:
+    queues.fill(ready=10_001)
+    assert queues.bare("list").out.splitlines()[1].split()[2] == "10,000+"
+    assert "each up to 10,000" in " ".join(queues.typed(["matrixsched", "queues", "show", "--help"]).out.split())
+
+
 def test_what_is_shown_can_be_typed_again(queues: Queues) -> None:
     queues.fill(ready=1_002, queue=12345)
     listed = queues.bare("list").out.splitlines()[1].split()

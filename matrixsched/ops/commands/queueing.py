@@ -128,7 +128,8 @@ def show_queue(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """One queue as it stands: counts, settings, its next tasks, what was set aside and why, and who works on it."""
+    """One queue as it stands: counts (each up to 10,000), settings, its next tasks, what was set aside and why, and who
+    works on it."""
     place = _place(given, contract, target)
     looking = partial(queues.inside, place.app, place.named(queue), tasks=tasks, dead=dead, after=after, with_data=data)
     found = run(looking)
