@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from matrixsched.errors import BadInput, TaskTooLarge
 from matrixsched.handlers import Handlers
 from matrixsched.queues.codec import encode
 from matrixsched.queues.delivery import refuse_delivery, register_delivery
-from matrixsched.queues.handlers import BatchFunction, QueueHandlers
+from matrixsched.queues.handlers import BatchFunction, HandlerOf, QueueHandlers
 from matrixsched.queues.inside import StoreInside
 from matrixsched.queues.storage import QueueStorage
 from matrixsched.queues.tasks import QueueTask
@@ -36,6 +36,7 @@ from matrixsched.store.callers import AsyncCaller
 from matrixsched.store.store import Store
 
 F = TypeVar("F", bound=BatchFunction)
+T = TypeVar("T", bound=QueueTask)
 
 PUT_BATCH = 1000
 
@@ -128,6 +129,26 @@ class Queues:
                 register_delivery(self._actions, queue)
             else:
                 refuse_delivery(self._actions, queue, type(self._elsewhere).__name__)
+
+    @overload
+    def handler(
+        self,
+        queue: str,
+        *,
+        batch_size: int | None = None,
+        visibility: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> Callable[[F], F]: ...
+
+    @overload
+    def handler(
+        self,
+        queue: type[T],
+        *,
+        batch_size: int | None = None,
+        visibility: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> HandlerOf[T]: ...
 
     def handler(
         self,
