@@ -153,6 +153,7 @@ class Handlers:
 
     def __init__(self, *, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
         self._by_name: dict[str, Handler[..., Any]] = {}
+        self._refused: dict[str, str] = {}
         self._payload_bytes_max = check_integer("payload_bytes_max", payload_bytes_max, least=1, most=2**30)
 
     def __iter__(self) -> Iterator[Handler[..., Any]]:
@@ -221,6 +222,10 @@ class Handlers:
         self._by_name[name] = handler
         return handler
 
+    def refuse(self, name: str, why: str) -> None:
+        """Let nothing be scheduled for a name that no worker of this application could ever carry out."""
+        self._refused[name] = why
+
     def find(self, name: str) -> Handler[..., Any] | None:
         return self._by_name.get(name)
 
@@ -257,6 +262,8 @@ class Handlers:
         if version is not None:
             check_integer("payload_version", version, least=1, most=VERSION_MAX)
         if registered is None:
+            if name in self._refused:
+                raise BadInput(self._refused[name])
             _refuse_task(name, payload)
             encoded, version = encode_unregistered(name, payload), version or 1
         elif version is not None and version != registered.version:

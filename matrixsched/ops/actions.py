@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from matrixsched.app import App
 from matrixsched.ops.bulk import FINISHED_BADLY
-from matrixsched.ops.render import Facts, age, as_argument
+from matrixsched.ops.render import Facts, Id, age, as_argument
 from matrixsched.rules.action import UNGATED, Action, Outcome, PastAttempt, State, parked_lane, suspect_lane
 from matrixsched.rules.durations import duration_text
 from matrixsched.rules.exclusions import Daily, Exclusion, Period
@@ -79,7 +79,7 @@ def _meta(action: Action) -> Facts:
         "guid": str(meta.guid),
         "version": str(meta.version),
         "revision": meta.revision,
-        "shard": meta.shard,
+        "shard": Id(meta.shard),
         "created_at": meta.created_at,
         "updated_at": meta.updated_at,
     }
@@ -90,7 +90,7 @@ def _spec(action: Action, *, with_payload: bool) -> Facts:
     facts: dict[str, object] = {
         "handler": spec.handler,
         "payload_bytes": len(spec.payload),
-        "payload_version": terms.payload_version or 1,
+        "payload_version": Id(terms.payload_version or 1),
         "priority": spec.priority,
         "template": spec.template,
         "zone": spec.zone,

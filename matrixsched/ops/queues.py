@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from matrixsched.app import App
 from matrixsched.errors import TaskTooNew, TaskUnreadable, UnknownQueue, WrongUse
-from matrixsched.ops.render import Count, Facts
+from matrixsched.ops.render import Count, Facts, Id
 from matrixsched.queues.codec import decode, encode
 from matrixsched.queues.database import DatabaseStorage
 from matrixsched.queues.tasks import task_class
@@ -92,11 +92,34 @@ def storage_of(app: App) -> DatabaseStorage:
 
 
 async def named(app: App, contracts: Sequence[QueueContract], text: str) -> Named:
-    """Asks the database only if no contract tells."""
+    """Asks the database only if no contract tells. A number that nobody ever used is a slip, and refused."""
     with suppress(UnknownQueue, WrongUse):
-        return Names(contracts).find(text)
+        found = Names(contracts).find(text)
+        if found.contract is not None:
+            return found
     async with app:
-        return Names(contracts, await storage_of(app).settings()).find(text)
+        found = Names(contracts, await storage_of(app).settings()).find(text)
+        if found.contract is None and not await _is_there(app, found.number):
+            raise WrongUse(_not_there(found.number, contracts))
+        return found
+
+
+async def _is_there(app: App, number: int) -> bool:
+    """Whether it has, or had, tasks or settings, or some worker handles it."""
+    if number in await storage_of(app).stat(count_max=1):
+        return True
+    return bool(await _workers_of(app, number))
+
+
+def _not_there(number: int, contracts: Sequence[QueueContract]) -> str:
+    told = "it has neither tasks nor settings, and no worker handles it"
+    if contracts:
+        known = ", ".join(f"{one.id} ({one.name})" for one in contracts)
+        return f"there is no queue {number}: {told}, and the contract has {known}. Check the number"
+    return (
+        f"there is no queue {number}: {told}. Check the number by `matrixsched queues list`; for a queue that is new, "
+        "give its contract by --contract FILE or --app MODULE:APP"
+    )
 
 
 # How queues stand.
@@ -113,7 +136,7 @@ class Standing:
     def facts(self) -> Facts:
         stat = self.stat
         return {
-            "queue": self.queue.number,
+            "queue": Id(self.queue.number),
             "name": self.queue.name,
             "ready": Count(stat.ready, COUNT_MAX),
             "taken": Count(stat.taken, COUNT_MAX),
@@ -191,7 +214,7 @@ class Inside:
 
     def _task(self, task: PeekedTask) -> Facts:
         facts: Facts = {
-            "task": task.id,
+            "task": Id(task.id),
             "state": task.state,
             "attempts": task.attempts,
             "created_at": task.created_at,
@@ -203,7 +226,7 @@ class Inside:
 
     def _letter(self, dead: DeadTask) -> Facts:
         facts: Facts = {
-            "task": dead.id,
+            "task": Id(dead.id),
             "attempts": dead.attempts,
             "created_at": dead.created_at,
             "died_at": dead.died_at,
@@ -239,14 +262,19 @@ def data_text(contract: QueueContract | None, data: bytes) -> str:
 async def inside(app: App, queue: Named, *, tasks: int, dead: int, after: int, with_data: bool) -> Inside:
     async with app:
         storage = storage_of(app)
-        reports = await app.store.run(app.store.transitions.processor_reports(within=FRESH))
         return Inside(
             await _look(app, queue),
             await storage.peek(queue.number, limit=tasks),
             await storage.dead_letters(queue.number, after=after, limit=dead),
-            [report for report in reports if str(queue.number) in report.report.get("queues", {})],
+            await _workers_of(app, queue.number),
             with_data,
         )
+
+
+async def _workers_of(app: App, number: int) -> list[WorkerReport]:
+    """Those that handle a queue, and were seen lately."""
+    reports = await app.store.run(app.store.transitions.processor_reports(within=FRESH))
+    return [report for report in reports if str(number) in report.report.get("queues", {})]
 
 
 # What is put.

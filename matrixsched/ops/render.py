@@ -43,6 +43,16 @@ class Count:
         return f"{self.most:,}+" if self.value >= self.most else f"{self.value:,}"
 
 
+@dataclass(frozen=True, slots=True)
+class Id:
+    """A number by which something is called: shown as it is typed, whereas a count is easier to read in groups."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+
 def prepare_streams() -> None:
     """Let no answer fail for a stream that was closed before we began, or for a letter that its encoding lacks."""
     sys.stdout = sys.stdout or _nowhere()
@@ -168,6 +178,8 @@ def _plain_value(value: object) -> object:
     match value:
         case Count():
             return value.value
+        case Id():
+            return value.number
         case timedelta():
             return value.total_seconds()
         case datetime():

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from matrixsched.app import App
 from matrixsched.errors import BadInput
-from matrixsched.ops.render import Count, Facts, age
+from matrixsched.ops.render import Count, Facts, Id, age
 from matrixsched.rules.explanation import SILENT_AFTER
 from matrixsched.store.values import ShardReport
 
@@ -25,7 +25,7 @@ async def listed(app: App) -> list[ShardReport]:
 def row(report: ShardReport) -> Facts:
     oldest = report.oldest_due_at
     return {
-        "shard": report.shard,
+        "shard": Id(report.shard),
         "holder": report.locked_by if report.locked else None,
         "since": report.locked_at if report.locked else None,
         "heartbeat_age_s": report.heartbeat_age if report.locked else None,
@@ -73,7 +73,7 @@ class Release:
     def facts(self) -> Facts:
         report = self.report
         return {
-            "shard": report.shard,
+            "shard": Id(report.shard),
             "holder": report.locked_by if report.locked else None,
             "guid": str(report.lock_guid) if report.locked else None,
             "since": report.locked_at if report.locked else None,

@@ -6,16 +6,26 @@ from matrixsched.queues.codec import decode, encode
 from matrixsched.queues.contracts import load_contract, parse_contract
 from matrixsched.queues.delivery import put_into
 from matrixsched.queues.memory import MemoryStorage
-from matrixsched.queues.results import BatchResult, DeadLetter, HandlerStats, ItemResult, retry_or_bury
+from matrixsched.queues.results import (
+    BatchResult,
+    DeadLetter,
+    Done,
+    HandlerStats,
+    ItemResult,
+    RetryAt,
+    retry_or_bury,
+)
 from matrixsched.queues.storage import QueueStorage, SyncQueueStorage
 from matrixsched.queues.tasks import QueueTask, task_class
 from matrixsched.rules.contract import Contract, Field, FieldType, QueueContract
-from matrixsched.rules.queues import NewItem, StoredTask
+from matrixsched.rules.queues import DeadTask, NewItem, QueueStat, Receipt, Settled, StoredTask
 
 __all__ = [
     "BatchResult",
     "Contract",
     "DeadLetter",
+    "DeadTask",
+    "Done",
     "Field",
     "FieldType",
     "HandlerStats",
@@ -23,8 +33,12 @@ __all__ = [
     "MemoryStorage",
     "NewItem",
     "QueueContract",
+    "QueueStat",
     "QueueStorage",
     "QueueTask",
+    "Receipt",
+    "RetryAt",
+    "Settled",
     "StoredTask",
     "SyncQueueStorage",
     "decode",

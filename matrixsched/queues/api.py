@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from matrixsched.errors import BadInput, TaskTooLarge
 from matrixsched.handlers import Handlers
 from matrixsched.queues.codec import encode
-from matrixsched.queues.delivery import register_delivery
-from matrixsched.queues.handlers import BatchFunction, QueueHandlers
+from matrixsched.queues.delivery import refuse_delivery, register_delivery
+from matrixsched.queues.handlers import BatchFunction, HandlerOf, QueueHandlers
 from matrixsched.queues.inside import StoreInside
 from matrixsched.queues.storage import QueueStorage
 from matrixsched.queues.tasks import QueueTask
@@ -36,6 +36,7 @@ from matrixsched.store.callers import AsyncCaller
 from matrixsched.store.store import Store
 
 F = TypeVar("F", bound=BatchFunction)
+T = TypeVar("T", bound=QueueTask)
 
 PUT_BATCH = 1000
 
@@ -123,9 +124,31 @@ class Queues:
         if not isinstance(contract, Contract):
             raise BadInput(f"use() takes a Contract, as load_contract(path) returns it, not {type(contract).__name__}")
         self.handlers.declare(contract.queues)
-        if self.is_in_database:
-            for queue in contract.queues:
+        for queue in contract.queues:
+            if self._elsewhere is None:
                 register_delivery(self._actions, queue)
+            else:
+                refuse_delivery(self._actions, queue, type(self._elsewhere).__name__)
+
+    @overload
+    def handler(
+        self,
+        queue: str,
+        *,
+        batch_size: int | None = None,
+        visibility: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> Callable[[F], F]: ...
+
+    @overload
+    def handler(
+        self,
+        queue: type[T],
+        *,
+        batch_size: int | None = None,
+        visibility: timedelta | None = None,
+        timeout: timedelta | None = None,
+    ) -> HandlerOf[T]: ...
 
     def handler(
         self,
@@ -203,7 +226,11 @@ class Queues:
         return NewItem(queue=queue.id, data=data, at=at, delay=delay)
 
     async def stat(self) -> Mapping[str, QueueStat]:
-        """How many tasks there are in each queue that is declared here; `storage.stat()` knows of all, by number."""
+        """How many tasks there are in each queue that is declared here; `storage.stat()` knows of all, by number.
+
+        In a database counting stops at 1,000,000 of those that are ready, of the others, and of the dead letters: such
+        a number means that there are so many or more.
+        """
         found = await self.storage.stat()
         return {queue.name: found.get(queue.id) or _empty(queue.id) for queue in self.handlers.declared}
 

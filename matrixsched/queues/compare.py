@@ -1,7 +1,8 @@
 """What has changed between two contracts, and whether tasks that were put by the old one can be read by the new one.
 
-Queues are known by their ids, and fields by their places: that is what is stored. So a name may change where it stands,
-and a change that moves a place is refused.
+Fields are known by their places: that is what is stored. So the name of one may change where it stands, and a change
+that moves a place is refused. Queues are known by both: tasks that were put bear the id, and actions that are still to
+become tasks (`put_into`) the name. So neither may change, nor may a queue go, while any of them are left.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from matrixsched.queues.delivery import put_into
 from matrixsched.rules.contract import Contract, Field, FieldType, QueueContract
 
 
@@ -54,7 +56,8 @@ def _queues_changes(old: Contract, new: Contract) -> Iterator[Change]:
                 queue.name,
                 None,
                 "the queue is removed",
-                f"Tasks in queue {queue.id} would be handled by nobody. Keep it until it is empty everywhere.",
+                f"Tasks in queue {queue.id} would be handled by nobody. Keep it until it is empty everywhere, and "
+                f"{_actions_for(queue)} finds none.",
             )
         else:
             yield from _renamed_queue(queue, heir, taken=heir.name in old_names)
@@ -82,8 +85,16 @@ def _renamed_queue(old: QueueContract, new: QueueContract, *, taken: bool) -> It
             old.name, None, what, f"That was the name of another queue. Leave {old.name} its id, or choose a new name."
         )
     else:
-        why = "Tasks know their queue by its id. Code that names it, and its handler, must be changed."
-        yield _allowed(old.name, None, what, why)
+        why = (
+            f"Actions that were scheduled by put_into name it {old.name}: nobody would carry them out. Keep the name "
+            f"until {_actions_for(old)} finds none, or add a queue of the new name and let this one run empty."
+        )
+        yield _refused(old.name, None, what, why)
+
+
+def _actions_for(queue: QueueContract) -> str:
+    """The command that finds what is still to become tasks of it."""
+    return f"`matrixsched actions list --handler {put_into(queue.name)} --state live`"
 
 
 # The fields of one queue.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TypeVar
@@ -44,6 +45,7 @@ T = TypeVar("T")
 BATCH = 1000
 """How many tasks are named by one statement, unless it says nothing of each but its receipt."""
 COUNT_MAX = 1_000_000
+"""Where counting stops: more would take seconds. QueueStat, Queues.stat and SyncQueues.stat tell users so in words."""
 
 
 class DatabaseStorage:
@@ -111,13 +113,14 @@ class DatabaseStorage:
         return await self._once(self._do.put_tasks(checked, self._guid(), tell=True)) if checked else []
 
     async def stat(self, *, count_max: int = COUNT_MAX) -> Mapping[int, QueueStat]:
-        """As QueueStorage.stat; counting stops at `count_max`."""
+        """As QueueStorage.stat; counting stops at `count_max` of those that are ready, of the others, of the dead."""
         check_integer("count_max", count_max, least=1, most=COUNT_MAX)
         return (await self._run(self._do.count_queues(count_max=count_max))).stats
 
     async def peek(self, queue: int, *, limit: int = 100) -> list[PeekedTask]:
         """The first tasks in the order in which they are due, whether anybody has them or not; nothing is taken."""
-        return await self._run(self._do.peek_tasks(check_queue(queue), limit=check_page(limit)))
+        found = await self._run(self._do.peek_tasks(check_queue(queue), limit=check_page(limit)))
+        return [_come_back(task) for task in found]
 
     async def retry_now(self, queue: int, *, ids: Iterable[int] | None = None, limit: int = 1000) -> int:
         """Make delayed tasks ready, these or the next due; how many were."""
@@ -187,6 +190,13 @@ class DatabaseStorage:
             return await self._run(transition)
         except DatabaseError:
             raise unknown from None
+
+
+def _come_back(task: PeekedTask) -> PeekedTask:
+    """One that nobody settled in time, as `get` will tell of it: it is due since the timeout was over, not before."""
+    if task.state != "ready" or task.due_at == task.start_at:
+        return task
+    return replace(task, attempts=task.attempts + 1, previous_start_at=task.start_at, start_at=task.due_at)
 
 
 def _batches(given: Mapping[Receipt, T], most: int) -> Iterator[dict[Receipt, T]]:

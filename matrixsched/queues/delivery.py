@@ -65,6 +65,15 @@ def register_delivery(handlers: Handlers, queue: QueueContract) -> None:
     )
 
 
+def refuse_delivery(handlers: Handlers, queue: QueueContract, storage: str) -> None:
+    """Let nobody schedule tasks of a queue that is not where actions are: no transaction could do both."""
+    handlers.refuse(
+        put_into(queue.name),
+        f"put_into({queue.name!r}) is for queues in the database, where actions are, but this App keeps its queues in "
+        f"a {storage}: put the task itself, by app.queues.put(task, at=...), or make the App without queue_storage",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Wire:
     """A task as it is stored. It is not read here: a newer contract may have written it, for workers that know it."""

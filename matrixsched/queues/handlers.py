@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol, TypeVar, overload
 
 from matrixsched.errors import BadInput, QueueContradiction, UnknownQueue
 from matrixsched.handlers import code_of
 from matrixsched.queues.codec import decode
 from matrixsched.queues.results import BatchResult
+from matrixsched.queues.storage import QueueStorage, SyncQueueStorage
 from matrixsched.queues.tasks import QueueTask, task_class
 from matrixsched.rules.contract import QueueContract
 from matrixsched.rules.queues import StoredTask, check_count, check_visibility
@@ -18,6 +20,28 @@ from matrixsched.rules.times import check_duration
 
 BatchFunction = Callable[..., Awaitable[BatchResult] | BatchResult]
 """Takes (tasks) or (tasks, storage)."""
+
+T = TypeVar("T", bound=QueueTask)
+Answer = TypeVar("Answer", bound=Awaitable[BatchResult] | BatchResult)
+Awaited = TypeVar("Awaited", bound=Awaitable[BatchResult])
+Returned = TypeVar("Returned", bound=BatchResult)
+
+
+class HandlerOf(Protocol[T]):
+    """What registers a function that takes batches of this class of tasks: mypy refuses one of others."""
+
+    @overload
+    def __call__(self, function: Callable[[list[T]], Answer], /) -> Callable[[list[T]], Answer]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[T], QueueStorage], Awaited], /
+    ) -> Callable[[list[T], QueueStorage], Awaited]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[T], SyncQueueStorage], Returned], /
+    ) -> Callable[[list[T], SyncQueueStorage], Returned]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

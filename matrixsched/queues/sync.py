@@ -49,7 +49,7 @@ class SyncQueues:
         return self._carry_out(connection, lambda queues: queues.put_many(drawn, at=at, delay=delay))
 
     def stat(self) -> Mapping[str, QueueStat]:
-        """As Queues.stat."""
+        """As Queues.stat: counting stops at 1,000,000 of those that are ready, of the others, and of the dead."""
         return self._carry_out(None, lambda queues: queues.stat())
 
     def dead_letters(self, name: str, *, after: int = 0, limit: int = 100) -> list[DeadTask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from matrixsched.queues.extra import extra
 
 if TYPE_CHECKING:
-    from yaml import MarkedYAMLError, Node, SafeLoader, ScalarNode
+    from yaml import Mark, MarkedYAMLError, Node, SafeLoader, ScalarNode
     from yaml.nodes import MappingNode
     from yaml.reader import ReaderError
 
@@ -21,6 +22,9 @@ DEPTH_MAX = 20
 BITS_MAX = 256
 """Of a whole number; those of a contract have 64, and those that are much longer cannot even be printed."""
 _TAG = "tag:yaml.org,2002:"
+_PLAIN_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_BARE_LIST_TYPE = re.compile(r"(?<![\"'\w])\[ *\] *\w+")
+"""As in `type: []byte`, where YAML sees an empty list, and then a word that is too many."""
 
 
 class Place(NamedTuple):
@@ -67,7 +71,7 @@ def read_yaml(data: bytes) -> Document:
     except ReaderError as error:
         document.faults.append(_unreadable(text, error))
     except yaml.MarkedYAMLError as error:
-        document.faults.append(_malformed(error))
+        document.faults.append(_malformed(text, error))
     return document
 
 
@@ -96,8 +100,10 @@ def _unreadable(text: str, error: ReaderError) -> tuple[Place, str]:
     return place, f"the character U+{code:04X} cannot be in YAML: leave it out"
 
 
-def _malformed(error: MarkedYAMLError) -> tuple[Place, str]:
+def _malformed(text: str, error: MarkedYAMLError) -> tuple[Place, str]:
     mark = error.problem_mark or error.context_mark
+    if mark is not None and (bare := _bare_list_type(text, mark)) is not None:
+        return bare
     if error.problem == "but found another document":
         return _place(mark), "another document begins here: a contract is one document, so leave the others out"
     told = ", ".join(filter(None, (error.context, error.problem)))
@@ -105,6 +111,15 @@ def _malformed(error: MarkedYAMLError) -> tuple[Place, str]:
         _place(mark),
         f"this is not YAML ({told}): check indentation, quotes and colons; tabs cannot indent",
     )
+
+
+def _bare_list_type(text: str, mark: Mark) -> tuple[Place, str] | None:
+    """What to say if the mark is at the word behind the brackets of a type without quotes."""
+    for found in _BARE_LIST_TYPE.finditer(text):
+        if found.start() < mark.index < found.end():
+            place = Place(mark.line + 1, mark.column + 1 - (mark.index - found.start()))
+            return place, f'types with brackets must be in quotes: write "{found[0].replace(" ", "")}"'
+    return None
 
 
 def _place(mark: Any) -> Place:
@@ -168,7 +183,7 @@ class _Reading:
                 case "bool":
                     return self.loader.construct_yaml_bool(node)
                 case "int":
-                    return self._integer(node)
+                    return self._integer(node, path)
                 case "float":
                     return self.loader.construct_yaml_float(node)
                 case "timestamp":
@@ -177,10 +192,14 @@ class _Reading:
             return self._refused(node, path, "this is not what its tag says, or too long: write it plainly")
         return self._refused(node, path, f"the tag {node.tag!r:.80} is not understood: leave it out")
 
-    def _integer(self, node: ScalarNode) -> int:
+    def _integer(self, node: ScalarNode, path: Path) -> object:
+        """Only as people write numbers: YAML reads 010 as 8, and 1:30 as 90."""
         number: int = self.loader.construct_yaml_int(node)
         if number.bit_length() > BITS_MAX:
             raise ValueError
+        if not _PLAIN_NUMBER.fullmatch(node.value):
+            why = f"{node.value!r:.40} is read as {number}: write it plainly, or in quotes if it is a text"
+            return self._refused(node, path, why)
         return number
 
     def _refused(self, node: Node, path: Path, why: str) -> object:

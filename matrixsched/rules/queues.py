@@ -95,6 +95,12 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStat:
+    """How many tasks a queue has.
+
+    A database counts no further than a limit, 1,000,000 unless its `stat(count_max=...)` says otherwise: of those that
+    are ready, of those that are taken or delayed together, and of the dead. A number that is at it means: or more.
+    """
+
     queue: int
     total: int
     ready: int

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from support.command import Matrixsched
+from support.queues_command import CONTRACT, Queues
 
 from matrixsched.config import FILE_VARIABLE, Settings, variable_of
 
@@ -15,3 +18,15 @@ def matrixsched(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
     return Matrixsched(capsys)
+
+
+@pytest.fixture
+def contract(tmp_path: Path) -> Path:
+    file = tmp_path / "queues.yaml"
+    file.write_text(CONTRACT)
+    return file
+
+
+@pytest.fixture
+def queues(matrixsched: Matrixsched, database_url: str, contract: Path) -> Queues:
+    return Queues(matrixsched, database_url, contract)

@@ -16,7 +16,7 @@ from support.command import Answer, Matrixsched
 from support.processes import environment
 
 from matrixsched import App, __version__
-from matrixsched.ops.render import Count, age
+from matrixsched.ops.render import Count, Id, age, show_facts, show_rows
 
 PASSWORD = "hunter2"
 
@@ -361,6 +361,14 @@ def test_an_unknown_command_is_wrong_use(matrixsched: Matrixsched) -> None:
 )
 def test_ages_are_shown_in_their_largest_units(seconds: float, shown: str) -> None:
     assert age(timedelta(seconds=seconds)) == shown
+
+
+def test_ids_are_shown_as_they_are_typed_and_counts_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"task": Id(12345), "attempts": 12345}
+    show_rows([facts], as_json=False)
+    assert capsys.readouterr().out.split() == ["TASK", "ATTEMPTS", "12345", "12,345"]
+    show_facts(facts, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"task": 12345, "attempts": 12345}
 
 
 def test_counts_that_stopped_at_the_limit_say_so() -> None:

@@ -4,103 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from datetime import timedelta
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from support.command import Answer, Matrixsched, on
+from support.command import Matrixsched, on
+from support.queues_command import Queues, suggestion
 
 from matrixsched import App
-from matrixsched.ops.queues import storage_of
 from matrixsched.queues.codec import decode
 from matrixsched.queues.contracts import load_contract
 from matrixsched.queues.database import DatabaseStorage
-from matrixsched.rules.queues import NewItem
 
-T = TypeVar("T")
-
-CONTRACT = """
-queues:
-  - id: 7
-    name: emails
-    fields:
-      - {name: to, type: string}
-      - {name: body, type: "[]byte"}
-      - {name: urgent, type: bool, default: false}
-      - {name: copies, type: "[]int64", default: []}
-  - id: 8
-    name: sms
-    fields: [{name: number, type: int64}]
-"""
 SETTINGS = ["paused", "batch_size", "visibility", "processors"]
 FIELDS = ["queue", "name", "ready", "taken", "delayed", "dead", "oldest_ready_s", *SETTINGS]
 ADA = {"to": "ada@example.org", "body": "aGVsbG8="}
-
-
-class Queues:
-    """The command on a fresh installation, with a contract at hand."""
-
-    def __init__(self, matrixsched: Matrixsched, url: str, contract: Path) -> None:
-        self._matrixsched = matrixsched
-        self.url, self.contract = url, contract
-        on(url, _nothing)
-
-    def __call__(self, verb: str, *others: str) -> Answer:
-        return self._matrixsched("queues", verb, "--database", self.url, "--contract", str(self.contract), *others)
-
-    def bare(self, verb: str, *others: str) -> Answer:
-        """Without the contract."""
-        return self._matrixsched("queues", verb, "--database", self.url, *others)
-
-    def typed(self, arguments: list[str]) -> Answer:
-        """What was suggested, as it was."""
-        assert arguments[0] == "matrixsched"
-        return self._matrixsched(*arguments[1:])
-
-    def do(self, work: Callable[[DatabaseStorage], Awaitable[T]]) -> T:
-        return on(self.url, lambda app: work(storage_of(app)))
-
-    def fill(self, *, ready: int = 0, delayed: int = 0, dead: int = 0, queue: int = 7) -> None:
-        async def work(storage: DatabaseStorage) -> None:
-            await storage.put_many([NewItem(queue=queue, data=b"x")] * dead)
-            if dead:
-                await storage.set_aside([(task, "it is broken") for task in await storage.get(queue, dead)])
-            items = [NewItem(queue=queue, data=b"x")] * ready
-            await storage.put_many(items + [NewItem(queue=queue, data=b"x", delay=timedelta(hours=1))] * delayed)
-
-        self.do(work)
-
-    def counts(self, queue: str = "emails") -> list[int]:
-        """Ready, delayed and dead."""
-        told = self("show", "--json", queue).json["queue"]
-        return [told[name] for name in ("ready", "delayed", "dead")]
-
-    def shown(self, *options: str) -> dict[str, Any]:
-        told: dict[str, Any] = self("show", "--json", *options, "emails").json
-        return told
-
-
-async def _nothing(app: App) -> None: ...
-
-
-@pytest.fixture
-def contract(tmp_path: Path) -> Path:
-    file = tmp_path / "queues.yaml"
-    file.write_text(CONTRACT)
-    return file
-
-
-@pytest.fixture
-def queues(matrixsched: Matrixsched, database_url: str, contract: Path) -> Queues:
-    return Queues(matrixsched, database_url, contract)
-
-
-def suggestion(said: str) -> list[str]:
-    return shlex.split(said.split("`")[-2])
 
 
 # What is seen.
@@ -242,6 +162,7 @@ def test_what_does_not_fit_the_contract_is_refused_and_not_repeated(queues: Queu
 
 
 def test_without_a_contract_nothing_can_be_put(queues: Queues) -> None:
+    queues.fill(ready=1)
     refused = queues.bare("put", "7", "--data", json.dumps(ADA))
     assert refused.code == 2
     assert "the fields of queue 7 are not known here: give its contract by --contract FILE or --app" in refused.err
@@ -270,6 +191,8 @@ def test_what_is_no_number_of_a_queue_is_refused(queues: Queues, number: str) ->
 
 
 def test_what_is_suggested_names_the_contract_that_is_needed(queues: Queues) -> None:
+    queues.fill(ready=1)
+    queues("purge", "emails", "--waiting", "--all", "--yes")
     assert "matrixsched queues put --contract FILE --data JSON" in queues.bare("show", "7").err
     assert "matrixsched queues put --data JSON --database" in queues("show", "7").err
 

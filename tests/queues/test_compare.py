@@ -55,7 +55,6 @@ def test_the_same_contract_has_no_changes() -> None:
         (contract(A), contract(replace(A, default=1)), [("jobs", "a", "the field has a default now")]),
         (contract(A, B), contract(replace(A, name="x"), B), [("jobs", "a", "the field is called x")]),
         (contract(A), contract(replace(A, type=FieldType.INT64)), [("jobs", "a", "the type is int64, was int")]),
-        (of(queue(A)), of(queue(A, name="work")), [("jobs", None, "the queue with the id 1 is called work")]),
     ],
 )
 def test_compatible_changes_are_allowed(old: Contract, new: Contract, changes: list[Any]) -> None:
@@ -80,6 +79,7 @@ def test_the_order_of_queues_means_nothing() -> None:
         (contract(EXTRA), contract(replace(EXTRA, default=None)), [("jobs", "extra", "the default is removed")]),
         (of(queue(), queue(id=2, name="more")), of(queue()), [("more", None, "the queue is removed")]),
         (of(queue()), of(queue(id=2)), [("jobs", None, "the id is 2, was 1")]),
+        (of(queue(A)), of(queue(A, name="work")), [("jobs", None, "the queue with the id 1 is called work")]),
         (
             of(queue(), queue(id=2, name="more")),
             of(queue(name="more"), queue(id=2)),
@@ -107,6 +107,13 @@ def test_another_field_of_another_type_at_the_same_place_is_refused() -> None:
 def test_each_refusal_says_what_to_do() -> None:
     (removed,) = compare(contract(A, B), contract(A))
     assert removed.why.endswith("Keep it and ignore it, or make a new queue.")
+    live = "`matrixsched actions list --handler queue:jobs --state live` finds none"
+    (renamed,) = compare(of(queue()), of(queue(name="work")))
+    assert renamed.why.endswith(
+        f"Keep the name until {live}, or add a queue of the new name and let this one run empty."
+    )
+    (gone,) = compare(of(queue(), queue(id=2, name="more")), of(queue(id=2, name="more")))
+    assert gone.why.endswith(f"Keep it until it is empty everywhere, and {live}.")
 
 
 @given(st.data(), queues(st.sampled_from("abcd")), queues(st.sampled_from("abcd")))

@@ -212,12 +212,31 @@ async def test_a_look_shows_the_first_tasks_and_takes_none(database: DatabaseSto
     clock.advance(SECOND)
     seen = await database.peek(1, limit=9)
     assert [(task.data, task.state, task.attempts) for task in seen] == [
-        (b"a", "ready", 0),
+        (b"a", "ready", 1),
         (b"later", "delayed", 0),
         (b"b", "taken", 0),
     ]
     assert [task.id for task in await database.peek(1, limit=1)] == [a.id]
     assert (await database.done([b])).settled == {b.id}
+
+
+async def test_a_look_tells_what_getting_would_tell(database: DatabaseStorage, clock: ManualClock):
+    """Also of a task that nobody settled in time: it came back when the timeout was over, with one attempt more."""
+    first, _ = await database.put_many(items(b"again", b"once"))
+    begin = clock.now()
+    await database.get(1, 1, visibility=SECOND)
+    clock.advance(MINUTE)
+    seen = {task.id: task for task in await database.peek(1)}
+    told = (seen[first].attempts, seen[first].start_at, seen[first].previous_start_at)
+    assert told == (1, begin + SECOND, begin)
+    for task in await database.get(1, 9):
+        one = seen[task.id]
+        assert (one.attempts, one.start_at, one.previous_start_at) == (
+            task.attempts,
+            task.start_at,
+            task.previous_start_at,
+        )
+    assert [(one.state, one.attempts) for one in await database.peek(1)] == [("taken", 1), ("taken", 0)]
 
 
 async def test_delayed_tasks_are_made_ready(database: DatabaseStorage, clock: ManualClock):

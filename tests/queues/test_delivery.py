@@ -13,6 +13,7 @@ from matrixsched import App, State, call, every
 from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.errors import BadInput, InvalidPayload, OutcomeUnknown, TaskTooLarge, UnknownHandler
 from matrixsched.queues import Contract, decode, encode, put_into, task_class
+from matrixsched.queues.compare import compare
 from matrixsched.rules.queues import DATA_BYTES_MAX
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -187,3 +188,17 @@ async def test_a_queue_that_nobody_knows_has_no_worker_either(app: App):
         app.handlers.named(put_into("letters"))
     await Worker(app).run_due()
     assert (await app.get("mail")).status.state is State.LIVE
+
+
+async def test_a_queue_is_not_renamed_while_actions_name_it(app: App, database_url: str):
+    await app.schedule(put_into("emails"), Email(to="ada"), id="mail")
+    renamed = Contract(queues=(contract_of(EMAILS, "mails", "to"),))
+    (elsewhere := App(database_url, clock=app.clock)).queues.use(renamed)
+    async with elsewhere:
+        await Worker(elsewhere).run_due()
+        assert (await elsewhere.queues.stat())["mails"].total == 0, "so a change of the name has to be refused"
+    (refused,) = [change for change in compare(CONTRACT, renamed) if change.queue == "emails"]
+    assert not refused.is_compatible
+    assert "put_into name it emails" in refused.why
+    await Worker(app).run_due()
+    assert await addressees(app) == ["ada"]

@@ -101,7 +101,16 @@ from shop import (
 )
 
 from matrixsched import App
-from matrixsched.queues import BatchResult, QueueStorage, SyncQueueStorage
+from matrixsched.queues import (
+    BatchResult,
+    DeadLetter,
+    Done,
+    HandlerStats,
+    ItemResult,
+    QueueStorage,
+    QueueTask,
+    SyncQueueStorage,
+)
 
 
 class Mailer:
@@ -148,7 +157,45 @@ wrong_tasks: EmailsHandler = OfOtherTasks()  # type: ignore[assignment]
 wrong_count: EmailsHandlerSync = WithoutStorage()  # type: ignore[assignment]
 wrong_batch: EmailsHandlerSync = OfOneTask()  # type: ignore[assignment]
 wrong_result: EmailsHandlerSync = ReturningText()  # type: ignore[assignment]
-app.queues.handler(EmailsTask)(ReturningText().handle_emails)  # type: ignore[type-var]
+app.queues.handler(EmailsTask)(WithoutStorage().handle_emails)
+app.queues.handler(EmailsTask)(ReturningText().handle_emails)  # type: ignore[type-var, arg-type]
+app.queues.handler(EmailsTask)(OfOtherTasks().handle_emails)  # type: ignore[arg-type]
+app.queues.handler(EmailsTask)(OfOneTask().handle_emails)  # type: ignore[arg-type]
+app.queues.handler("emails")(ReturningText().handle_emails)  # type: ignore[type-var]
+
+
+@app.queues.handler(EmailsTask, batch_size=5)
+async def listed(tasks: list[EmailsTask]) -> list[ItemResult]:
+    return [Done() for task in tasks]
+
+
+@app.queues.handler(EmailsTask)
+def settling(tasks: Sequence[EmailsTask], storage: SyncQueueStorage) -> HandlerStats:
+    return HandlerStats(processed=len(storage.done(tasks).settled))
+
+
+@app.queues.handler(EmailsTask)
+async def of_every_queue(tasks: Sequence[QueueTask], storage: QueueStorage | None = None) -> None: ...
+
+
+@app.queues.handler(EmailsTask)  # type: ignore[arg-type]
+async def of_the_wrong_storage(tasks: Sequence[EmailsTask], storage: SyncQueueStorage) -> None: ...
+
+
+@app.queues.handler(EmailsTask)  # type: ignore[arg-type]
+def of_the_wrong_tasks(tasks: list[PingsTask]) -> None: ...
+
+
+@app.queues.handler("emails")
+def by_name(tasks: Sequence[QueueTask]) -> list[DeadLetter]:
+    return [DeadLetter("no") for task in tasks]
+
+
+async def call_them(tasks: list[EmailsTask]) -> list[ItemResult]:
+    by_name(tasks=tasks)
+    return await listed(tasks)
+
+
 text: str = deserialize_emails(serialize_emails(EmailsTask(to="a", subject="b"))).subject
 """
 

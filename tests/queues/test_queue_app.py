@@ -17,7 +17,7 @@ from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.errors import BadInput, InvalidDuration, InvalidTime, TaskTooLarge, UnknownQueue
 from matrixsched.events import BatchEnded, WorkerStarted
 from matrixsched.observe.logs import Logs
-from matrixsched.queues import task_class
+from matrixsched.queues import put_into, task_class
 from matrixsched.queues.memory import MemoryStorage
 from matrixsched.queues.results import DeadLetter
 from matrixsched.queues.storage import QueueStorage
@@ -143,6 +143,14 @@ def test_the_same_from_synchronous_code(database_url: str):
         )
         with pytest.raises(BadInput, match="knows no transactions"):
             sync.queues.put(Email(to="ada"), connection=object())  # type: ignore[arg-type]
+
+
+async def test_actions_do_not_become_tasks_of_queues_that_are_not_in_the_database(installed: App):
+    async with installed as app:
+        for task in (Email(to="ada"), None):
+            with pytest.raises(BadInput, match="but this App keeps its queues in a MemoryStorage: put the task itself"):
+                await app.schedule(put_into("emails"), task)
+        assert await app.list() == []
 
 
 # The worker.

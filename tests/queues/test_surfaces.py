@@ -10,15 +10,18 @@ import pytest
 from support.queue_tasks import CONTRACT, EMAILS, Email
 from support.queues import Storage
 
-from matrixsched import App
+import matrixsched
+from matrixsched import App, queues
 from matrixsched.clock import ManualClock, SeededChance
+from matrixsched.queues import results
 from matrixsched.queues.api import Queues
-from matrixsched.queues.database import DatabaseStorage
+from matrixsched.queues.database import COUNT_MAX, DatabaseStorage
 from matrixsched.queues.ledger import BatchStorage, SyncBatchStorage
 from matrixsched.queues.memory import MemoryStorage
 from matrixsched.queues.storage import QueueStorage, SyncQueueStorage
 from matrixsched.queues.sync import SyncQueues
 from matrixsched.queues.wrapper import TellingStorage
+from matrixsched.rules.queues import QueueStat
 from matrixsched.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -49,6 +52,18 @@ def test_every_storage_has_what_the_others_have(kind: type):
     assert shapes(kind) == shapes(QueueStorage)
     is_awaited = {name: inspect.iscoroutinefunction(inspect.unwrap(one)) for name, one in methods(kind).items()}
     assert set(is_awaited.values()) == {kind not in (SyncQueueStorage, SyncBatchStorage)}
+
+
+@pytest.mark.parametrize("door", [QueueStat, Queues.stat, SyncQueues.stat])
+def test_every_door_says_where_counting_stops(door: object):
+    assert f"{COUNT_MAX:,}" in (inspect.getdoc(door) or "")
+
+
+def test_what_a_handler_may_answer_is_where_the_rest_of_queues_is():
+    for name in ("BatchResult", "DeadLetter", "Done", "HandlerStats", "ItemResult", "RetryAt", "retry_or_bury"):
+        assert name in queues.__all__
+        assert getattr(queues, name) is getattr(results, name)
+    assert (queues.Done, queues.RetryAt) == (matrixsched.Done, matrixsched.RetryAt)
 
 
 def test_the_storage_in_the_database_can_do_more():

@@ -28,7 +28,7 @@ from matrixsched.ops.commands.toolkit import (
 from matrixsched.ops.exits import WRONG_USE
 from matrixsched.ops.queues import COUNT_MAX, DIGITS_MAX, Inside, Named, SettingsChange, Standing
 from matrixsched.ops.reading import read_duration, read_payload, read_time
-from matrixsched.ops.render import Count, as_argument, differences, say, show_facts, show_rows, show_sections
+from matrixsched.ops.render import Count, Id, as_argument, differences, say, show_facts, show_rows, show_sections
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.queues.contracts import load_contract
 from matrixsched.rules.contract import QueueContract
@@ -128,7 +128,8 @@ def show_queue(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """One queue as it stands: counts, settings, its next tasks, what was set aside and why, and who works on it."""
+    """One queue as it stands: counts (each up to 10,000), settings, its next tasks, what was set aside and why, and who
+    works on it."""
     place = _place(given, contract, target)
     looking = partial(queues.inside, place.app, place.named(queue), tasks=tasks, dead=dead, after=after, with_data=data)
     found = run(looking)
@@ -165,7 +166,9 @@ def put_task(
     found = place.named(queue)
     encoded = queues.data_of(found, fields)
     task = run(partial(queues.put, place.app, found, encoded, at=start_at, delay=wait))
-    show_facts({"task": task, "queue": found.number, "name": found.name, "bytes": len(encoded)}, as_json=as_json)
+    show_facts(
+        {"task": Id(task), "queue": Id(found.number), "name": found.name, "bytes": len(encoded)}, as_json=as_json
+    )
     say(f"put. See what is before it: `{place.command('show', found)}`.")
 
 
@@ -387,7 +390,7 @@ class _Many:
         return ids or None
 
     def _facts(self, done: int) -> dict[str, object]:
-        return {"queue": self.queue.number, "name": self.queue.name, self.done: done}
+        return {"queue": Id(self.queue.number), "name": self.queue.name, self.done: done}
 
     @property
     def _show(self) -> str:
