@@ -99,6 +99,19 @@ async def test_another_limit_can_be_named_and_slowed_to_a_rate(app: App, clock: 
     assert (await app.limits.get("global")).effective(clock.now()) == parse_rate("5/min")
 
 
+async def test_whoever_names_a_template_that_is_not_there_is_told_so_and_tried_again(app: App, clock: ManualClock):
+    failed: list[StepFailed] = []
+    app.events.subscribe(StepFailed, failed.append)
+    Service(app, SlowDown(MINUTE, limit="template:news"))
+    await app.schedule("send", "ann", id="ann")
+    await Worker(app).run_due()
+    (told,) = failed
+    assert told.step == "slow_down"
+    assert told.error.startswith("UnknownTemplate: there is no template 'news'")
+    after = await status(app, "ann")
+    assert (after.state, after.last_outcome, after.scheduled_at) == (State.LIVE, Outcome.RETRIED, clock.now() + MINUTE)
+
+
 AT_ONCE = ["0", "0.01", "Wed, 21 Oct 2015 07:28:00 GMT"]
 
 
