@@ -38,7 +38,7 @@ def main() -> int:
     verdicts: list[Verdict] = []
     for dialect in options.dialects:
         chosen = [name for name in hot_statements(dialect) if is_chosen(name, options.statement)]
-        found = mutations(dialect, chosen)
+        found = [one for one in mutations(dialect, chosen) if options.again is None or one.name in options.again]
         verdicts += hunt_on_sqlite(found, options) if dialect == "sqlite" else hunt_on_postgres(found, options)
     judgement = judge(verdicts)
     if options.json:
@@ -54,9 +54,18 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--dialect", choices=DIALECTS, help="only on this database (default: both)")
     parser.add_argument("--statement", type=a_statement, action="append", help="only this one (default: all)")
-    parser.add_argument("--seeds", type=int, default=40, help="of the simulator, at most (default: %(default)s)")
+    parser.add_argument("--again", type=survivors_in, metavar="FILE", help="only those that survived in this --json")
     parser.add_argument(
-        "--schedules", type=int, default=24, help="of a pair in a scene, at most (default: %(default)s)"
+        "--seeds",
+        type=int,
+        default=40,
+        help="of the simulator, at most; 0: only tests on SQLite (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--schedules",
+        type=int,
+        default=24,
+        help="of a pair in a scene, at most; 0: only tests on PostgreSQL (default: %(default)s)",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write each mutant there, with what caught it")
@@ -69,6 +78,11 @@ def a_statement(name: str) -> str:
     if name not in {*HOT, *(part for dialect in DIALECTS for part in hot_statements(dialect))}:
         raise argparse.ArgumentTypeError(f"one of: {', '.join(HOT)}")
     return name
+
+
+def survivors_in(file: str) -> set[tuple[str, str, str]]:
+    entries = json.loads(Path(file).read_text())
+    return {(one["dialect"], one["statement"], one["what"]) for one in entries if one["caught_by"] is None}
 
 
 def is_chosen(name: str, only: Sequence[str] | None) -> bool:
@@ -84,6 +98,8 @@ def hunt_on_sqlite(found: Sequence[Mutation], options: argparse.Namespace) -> li
 
 
 def _on_sqlite(mutation: Mutation, at: At, seeds: int) -> Catch | None:
+    if not seeds:
+        return None
     with planted(mutation):
         return simulated(mutation.hot, seeds, at) or crash_points(mutation.hot, at)
 
@@ -93,8 +109,13 @@ def hunt_on_postgres(found: Sequence[Mutation], options: argparse.Namespace) -> 
         dsn = server.create_database("mutants")
         anyio.run(install, dsn)
         refused = [Verdict(mutation, Catch(REFUSED, why)) for mutation, why in refused_by_postgres(found, dsn)]
-        deeper: Deeper = lambda mutation, at: interleaved(mutation, server, options.schedules, at)  # noqa: E731
-        return refused + hunt_all(found, refused, deeper, options)
+        return refused + hunt_all(found, refused, _on_postgres(server, options.schedules), options)
+
+
+def _on_postgres(server: PostgresServer, schedules: int) -> Deeper:
+    if not schedules:
+        return lambda mutation, at: None
+    return lambda mutation, at: interleaved(mutation, server, schedules, at)
 
 
 @contextlib.contextmanager
@@ -165,6 +186,7 @@ def report(verdicts: Sequence[Verdict], judgement: Judgement, in_vain: Sequence[
 
 def table_of(verdicts: Sequence[Verdict], judgement: Judgement) -> Table:
     table = Table("database", "statement", "mutants", "caught by", EXPLAINED, NOT_CAUGHT, REFUSED)
+    table.columns[1].no_wrap = True
     rows: dict[tuple[str, str], Counter[str]] = {}
     for verdict in verdicts:
         one = verdict.mutation

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-STEP_S_MAX = 180
+STEP_S_MAX = 120
 """Whoever takes longer for a step does not come to its end."""
 
 
