@@ -56,6 +56,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--statement", type=a_statement, action="append", help="only this one (default: all)")
     parser.add_argument("--again", type=survivors_in, metavar="FILE", help="only those that survived in this --json")
     parser.add_argument(
+        "--tests", nargs="+", metavar="FILE", help="only these, below tests/ (default: all of the store)"
+    )
+    parser.add_argument(
         "--seeds",
         type=int,
         default=40,
@@ -138,7 +141,8 @@ def hunt_all(
     accepted = [mutation for mutation in found if mutation.name not in taken]
     if not accepted:
         return []
-    return hunt(accepted[0].dialect, accepted, deeper, jobs=options.jobs, tell=Progress(len(accepted)).count)
+    progress = Progress(len(accepted))
+    return hunt(accepted[0].dialect, accepted, deeper, jobs=options.jobs, tests=options.tests, tell=progress.count)
 
 
 class Progress:
