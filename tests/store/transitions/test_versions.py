@@ -134,3 +134,40 @@ async def test_attempts_at_several_older_versions_block_until_the_last_of_them_i
     )
     assert (await claim_next(scene)).attempts == []
     assert (await scene.row(guid=new))["scheduled_at"] == old.claimed_at + LEASE
+    assert {row["action_guid"] for row in await scene.table("processing_queue")} == {old.claim.guid, new}
+    assert [past.guid for past in await scene.history()] == [older]
+
+
+async def test_a_version_that_only_waits_is_no_attempt_that_ended(scene: Scene):
+    old, new = await put_behind(scene)
+    waiting = await add_waiting(scene, due=-HOUR)
+    scene.clock.advance(LEASE)
+    assert len((await claim_next(scene)).attempts) == 1
+    assert {row["action_guid"] for row in await scene.table("processing_queue")} == {waiting, new}
+    assert [past.guid for past in await scene.history()] == [old.claim.guid]
+
+
+@pytest.mark.parametrize("by", ["claim", "move"])
+async def test_the_end_of_an_attempt_that_was_remembered_before_is_so_once(scene: Scene, by: str):
+    old = await scene.start()
+    await scene.sql(
+        """
+        insert into matrixsched.attempt_history
+               (shard_id, action_id, action_guid, attempt, tick, outcome, claimed_by, started_at, ended_at)
+        values (0, 'a', :guid, 1, 0, 'interrupted', :guid, :now, :now)
+        """,
+        guid=old.claim.guid,
+        now=scene.now,
+    )
+    if by == "claim":
+        await scene.schedule(lane=EVENT)
+        hold = await scene.hold()
+        await scene.move(hold)
+        await scene.release(hold)
+        scene.clock.advance(LEASE)
+        assert len((await claim_next(scene)).attempts) == 1
+    else:
+        scene.clock.advance(LEASE)
+        await scene.schedule()
+        assert len((await scene.move(await scene.hold())).attempts) == 1
+    assert [(past.guid, past.outcome) for past in await scene.history()] == [(old.claim.guid, Outcome.INTERRUPTED)]
