@@ -23,6 +23,7 @@ import anyio  # noqa: E402  # found only from here on
 from hunting.behaviour import Deeper, Verdict, hunt  # noqa: E402
 from hunting.deeper import At, Catch, crash_points, interleaved, simulated  # noqa: E402
 from hunting.explained import Judgement, explained_in_vain, judge  # noqa: E402
+from hunting.forks import Failed  # noqa: E402
 from hunting.hot import DIALECTS, HOT, Mutation, file_of, hot_statements, mutations, planted  # noqa: E402
 from hunting.refusing import refused_by_postgres, refused_by_sqlite  # noqa: E402
 from rich.console import Console  # noqa: E402
@@ -30,16 +31,18 @@ from rich.table import Table  # noqa: E402
 from support.interleaving import install  # noqa: E402
 from support.postgres import DSN_VARIABLE, PostgresServer, start_postgres  # noqa: E402
 
+from matrixsched.store.statements import Dialect  # noqa: E402
+
 EXPLAINED, NOT_CAUGHT, REFUSED = "explained", "not caught", "refused"
 
 
 def main() -> int:
     options = parse_options()
-    verdicts: list[Verdict] = []
-    for dialect in options.dialects:
-        chosen = [name for name in hot_statements(dialect) if is_chosen(name, options.statement)]
-        found = [one for one in mutations(dialect, chosen) if options.again is None or one.name in options.again]
-        verdicts += hunt_on_sqlite(found, options) if dialect == "sqlite" else hunt_on_postgres(found, options)
+    try:
+        verdicts = [verdict for dialect in options.dialects for verdict in hunt_on(dialect, options)]
+    except Failed as error:
+        print(error, file=sys.stderr)
+        return 1
     judgement = judge(verdicts)
     if options.json:
         options.json.write_text(json.dumps([as_json(verdict) for verdict in verdicts], indent=1) + "\n")
@@ -93,6 +96,12 @@ def is_chosen(name: str, only: Sequence[str] | None) -> bool:
 
 
 # The hunts.
+
+
+def hunt_on(dialect: Dialect, options: argparse.Namespace) -> list[Verdict]:
+    chosen = [name for name in hot_statements(dialect) if is_chosen(name, options.statement)]
+    found = [one for one in mutations(dialect, chosen) if options.again is None or one.name in options.again]
+    return hunt_on_sqlite(found, options) if dialect == "sqlite" else hunt_on_postgres(found, options)
 
 
 def hunt_on_sqlite(found: Sequence[Mutation], options: argparse.Namespace) -> list[Verdict]:
