@@ -39,7 +39,10 @@ BEHAVIOUR = (
 PLANS = "store/test_plans.py"
 ALSO: dict[Dialect, tuple[str, ...]] = {
     "sqlite": (PLANS,),
-    "postgresql": tuple(f"store/{path.name}" for path in sorted(TESTS.glob("store/test_interleaved_*.py"))),
+    "postgresql": (
+        "store/test_patience.py",
+        *(f"store/{path.name}" for path in sorted(TESTS.glob("store/test_interleaved_*.py"))),
+    ),
 }
 BEHAVES, INTERLEAVED, PLANNED = "behaviour tests", "interleaving tests", "plan tests"
 KINDS = (PLANNED, BEHAVES, INTERLEAVED)
