@@ -61,8 +61,9 @@ async def is_replaced_and_its_worker_gone(scene: Scene) -> object:
     await scene.start(guid=FIRST)
     scene.clock.advance(LEASE + TICK)
     replaced = await scene.schedule(guid=SECOND_VERSION)
+    assert not replaced.running
     (again,) = await scene.sync()
-    return replaced.running, await scene.finish(again)
+    return await scene.finish(again)
 
 
 async def waits_for_one_whose_worker_is_gone(scene: Scene) -> object:
@@ -78,8 +79,9 @@ async def is_replaced_while_it_waits(scene: Scene) -> object:
     await scene.schedule(guid=FIRST, delay=HOUR)
     assert await scene.sync() == []
     replaced = await scene.schedule(guid=SECOND_VERSION)
+    assert not replaced.running
     (attempt,) = await scene.sync()
-    return replaced.running, await scene.finish(attempt)
+    return await scene.finish(attempt)
 
 
 async def is_cancelled_while_it_runs(scene: Scene) -> object:
@@ -94,8 +96,9 @@ async def is_cancelled_while_it_waits(scene: Scene) -> object:
     assert await scene.sync() == []
     cancelled = await scene.cancel(guid=SECOND_VERSION)
     assert cancelled is not None
+    assert not cancelled.running
     scene.clock.advance(SECOND)
-    return cancelled.running, await scene.sync()
+    return await scene.sync()
 
 
 async def is_moved(scene: Scene) -> object:
@@ -103,8 +106,9 @@ async def is_moved(scene: Scene) -> object:
     assert await scene.sync() == []
     moved = await scene.reschedule(guid=SECOND_VERSION, at=scene.now, delay=timedelta(0))
     assert moved is not None
+    assert not moved.running
     (attempt,) = await scene.sync()
-    return moved.running, await scene.finish(attempt)
+    return await scene.finish(attempt)
 
 
 async def is_replaced_as_it_was_read(scene: Scene) -> object:
@@ -114,8 +118,9 @@ async def is_replaced_as_it_was_read(scene: Scene) -> object:
     replacing = scene.do.replace_expected(new, scene.guid(), expected_guid=FIRST, tell=False)
     replaced = await scene.run(replacing)
     assert replaced is not None
+    assert not replaced.running
     (attempt,) = await scene.sync()
-    return replaced.running, await scene.finish(attempt)
+    return await scene.finish(attempt)
 
 
 LIVES: list[Life] = [
