@@ -348,6 +348,21 @@ async def test_a_queue_of_which_tasks_were_taken_or_purged_is_told_of_when_it_is
     assert await database.settings() == [], "that changes nothing of what operators have set"
 
 
+async def test_of_those_taken_together_only_those_asked_about_are_told_of(store: Store, database: DatabaseStorage):
+    await database.put_many(items(b"a", b"b", b"c"))
+    a, _, c = await database.get(1, 9)
+    await database.done([a])
+    extending = store.transitions.extend_tasks([a.receipt, c.receipt], visibility=MINUTE)
+    assert await store.run(extending) == {c.id}
+
+
+async def test_a_queue_is_told_of_though_another_one_was_known_before(database: DatabaseStorage):
+    for queue in (3, 4):
+        await database.put(queue, b"a")
+        await database.done(await database.get(queue, 1))
+    assert {queue: one.total for queue, one in (await database.stat()).items()} == {3: 0, 4: 0}
+
+
 # Workers, and what they are told.
 
 ONE, TWO, MANAGER = UUID(int=1), UUID(int=2), UUID(int=3)

@@ -14,7 +14,7 @@
     gates, gate_…, planted_gates   and another: limits, templates and quota
     planting, planted   mistakes that the checkers must see
     crash_points        short scenes, played once for every place at which something can go wrong
-    sql_mutants         every small mistake in a statement
+    sql_mutants         every small mistake in a statement; hunted in tests/hunting
 
 `./tools/dev simulate --seed 8131` replays a run.
 """

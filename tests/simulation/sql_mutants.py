@@ -1,11 +1,12 @@
 """Every small mistake in a statement, one at a time: a predicate, a lock or a conflict clause left out, a bound moved.
 
 The text of a statement is changed at its tokens and otherwise left as it stands, so that a mutant differs from the
-original in nothing else.
+original in nothing else. A pause point inside of what is left out stays: whoever holds the statement there still can.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from sqlglot import tokenize
 from sqlglot.tokens import Token
 
 BOUNDS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_PAUSE_POINT = re.compile(r"/\* pause point: \w+ \*/")
 _END = {
     *("and", "or", "then", "order by", "group by", "limit", "returning", "for", "union", "window", "offset", "having"),
     *("join", "left", "inner", "cross", "on", "where", "set", "from", "else", "end", ",", ";", ")"),
@@ -51,8 +53,8 @@ def _without_predicates(text: str, tokens: Sequence[Token], words: Sequence[str]
             continue
         end = _end_of_operand(words, begin + 1)
         first, last = tokens[begin + 1].start, tokens[end - 1].end + 1
-        operand = " ".join(text[first:last].split())
-        yield SqlMutant(f"without {operand}", f"{text[:first]}true{text[last:]}")
+        kept = "".join(f" {point}" for point in _PAUSE_POINT.findall(text, first, last))
+        yield SqlMutant(f"without {_on_one_line(text[first:last])}", f"{text[:first]}true{kept}{text[last:]}")
 
 
 def _is_between(words: Sequence[str], position: int) -> bool:
@@ -113,4 +115,8 @@ def _without_conflict_clauses(text: str, tokens: Sequence[Token], words: Sequenc
 
 def _cut(text: str, tokens: Sequence[Token], begin: int, end: int) -> SqlMutant:
     first, last = tokens[begin].start, tokens[end - 1].end + 1
-    return SqlMutant(f"without {' '.join(text[first:last].split())}", text[:first] + text[last:])
+    return SqlMutant(f"without {_on_one_line(text[first:last])}", text[:first] + text[last:])
+
+
+def _on_one_line(piece: str) -> str:
+    return " ".join(_PAUSE_POINT.sub("", piece).split())

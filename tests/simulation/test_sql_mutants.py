@@ -41,6 +41,13 @@ def test_a_conflict_clause_is_left_out_alone() -> None:
     assert without.text == "insert into t (a) select 1 where true  returning a"
 
 
+def test_a_pause_point_stays() -> None:
+    for name, statement in load("postgresql", "default").items():
+        points = statement.text.count("/* pause point: ")
+        for mutant in mutants(statement.text, "postgresql"):
+            assert mutant.text.count("/* pause point: ") == points, f"{name}: {mutant.what}"
+
+
 def test_mutants_are_statements_again() -> None:
     connection = sqlite3.connect(":memory:")
     for statement in load("sqlite", "default").values():

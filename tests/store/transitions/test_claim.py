@@ -8,6 +8,7 @@ from support.scene import HANDLER, LEASE, Hold, Scene, claims, ended, failed, id
 from matrixsched import Outcome, State
 from matrixsched.rules.action import UNGATED, parked_lane, suspect_lane
 from matrixsched.rules.lanes import Lane
+from matrixsched.rules.rates import parse_rate
 from matrixsched.store.values import Answer
 
 pytestmark = pytest.mark.anyio
@@ -70,6 +71,24 @@ async def test_dead_rows_are_deleted(scene: Scene):
     assert ids(claimed.attempts) == ["live"]
     assert await scene.waiting("processing_queue") == {"live"}
     assert await scene.table("attempt_history") == []
+
+
+async def test_rows_of_finished_actions_are_deleted_also_at_their_own_guid(scene: Scene):
+    await scene.put_in_processing("a")
+    await scene.sql("update matrixsched.scheduled_actions set state = 'done', finished_at = :now", now=scene.now)
+    claimed = await scene.claim(await scene.hold())
+    assert (claimed.seen, claimed.attempts) == (1, [])
+    assert await scene.table("processing_queue") == []
+
+
+async def test_what_limits_others_gates_nothing(scene: Scene):
+    for name in ("handler:other", "key:mx"):
+        await scene.run(scene.do.set_limit(name, parse_rate("1/s"), pool=0))
+    await scene.put_in_processing("waiting")
+    await scene.schedule("new")
+    hold = await scene.hold()
+    assert ids((await scene.move(hold)).attempts) == ["new"]
+    assert ids((await scene.claim(hold)).attempts) == ["waiting"]
 
 
 async def test_the_end_of_an_attempt_at_a_dead_version_is_remembered_as_superseded(scene: Scene):

@@ -7,6 +7,7 @@ from support.scene import LEASE, Scene, ended, failed
 
 from matrixsched import Outcome, Retry, State
 from matrixsched.rules.action import Terms
+from matrixsched.store.values import NewAction
 
 pytestmark = pytest.mark.anyio
 
@@ -125,6 +126,26 @@ async def test_keeping_also_leaves_a_finished_action(scene: Scene):
     await scene.finish(await scene.start())
     assert await scene.send([scene.new()], replace=False) == []
     assert (await scene.action()).status.state is State.DONE
+
+
+async def send_if_new(scene: Scene, *batch: NewAction) -> list[str]:
+    sending = scene.do.schedule(batch, scene.guid(), replace=False, only_if_new=True, lock_timeout=None, tell=False)
+    return sorted(written.id for written in await scene.run(sending))
+
+
+async def test_only_if_new_writes_all_or_none(scene: Scene):
+    await scene.schedule("there")
+    before = await scene.contents()
+    assert await send_if_new(scene, scene.new("a"), scene.new("there"), scene.new("b")) == []
+    assert await scene.contents() == before
+    assert await send_if_new(scene, scene.new("a"), scene.new("b")) == ["a", "b"]
+
+
+async def test_what_is_there_in_another_shard_or_under_another_id_is_new_all_the_same(scene: Scene):
+    await scene.schedule("a", shard=1)
+    await scene.schedule("b", shard=0)
+    assert await send_if_new(scene, scene.new("a", shard=0)) == ["a"]
+    assert len(await scene.table("incoming_queue")) == 3
 
 
 async def test_a_request_sent_twice_writes_once(scene: Scene):

@@ -1,0 +1,138 @@
+"""The hunt in short: mutants of small statements on each database. All of it: ./tools/dev mutants."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from interleaver.moves import MOVES
+from support.postgres import DSN_VARIABLE, PostgresServer
+
+from hunting.behaviour import Verdict, hunt
+from hunting.deeper import At, Catch, interleaved, pairs_of, simulated
+from hunting.explained import explained_in_vain, explanations, judge
+from hunting.forks import Failed, Hanging, Teller, each_in_a_process
+from hunting.hot import DIALECTS, HOT, Mutation, file_of, hot_statements, mutations, planted
+from hunting.refusing import refused_by_sqlite
+from matrixsched.store.statements import Dialect, load
+
+SHARDS = "store/transitions/test_shards.py"
+
+
+def nothing_deeper(mutation: Mutation, at: At) -> Catch | None:
+    return None
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_mutants_of_small_statements_are_caught_or_explained(
+    dialect: Dialect, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if dialect == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        monkeypatch.setenv(DSN_VARIABLE, server.admin_dsn)
+    found = mutations(dialect, ["beat_shard", "release_shard"])
+    verdicts = hunt(dialect, found, nothing_deeper, tests=[SHARDS])
+    assert [verdict.mutation for verdict in verdicts] == found
+    assert judge(verdicts).is_good, [one.mutation.name for one in judge(verdicts).unexplained]
+    assert {verdict.catch.by for verdict in verdicts if verdict.catch} == {"behaviour tests"}
+
+
+def test_each_explanation_is_of_a_mutant_that_there_is() -> None:
+    assert not explained_in_vain()
+    assert all(why.endswith(".") for why in explanations().values())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_file_of_the_hot_ones_is_there_and_every_move(dialect: Dialect) -> None:
+    only_there = {"unblock", "lock_grants"} if dialect == "sqlite" else set()
+    assert {file_of(name) for name in hot_statements(dialect)} == HOT.keys() - only_there
+    assert {move for hot in HOT.values() for move in hot.moves} <= MOVES.keys()
+
+
+# What comes after the tests.
+
+
+def the_mutant(dialect: Dialect, statement: str, what: str) -> Mutation:
+    (found,) = (one for one in mutations(dialect, [statement]) if one.what == what)
+    return found
+
+
+def test_the_simulator_notices_what_is_planted_and_nothing_else() -> None:
+    mutation = the_mutant("sqlite", "take_tasks.take", "without t.due_at <= :now")
+    steps: list[str] = []
+    with planted(mutation):
+        catch = simulated(mutation.hot, 3, steps.append)
+    assert catch is not None
+    assert catch.where.startswith(steps[-1])
+    assert simulated(mutation.hot, 1, steps.append) is None
+
+
+def test_the_interleaver_notices_a_mutant(postgres_server: PostgresServer) -> None:
+    mutation = the_mutant("postgresql", "beat_shard", "without last_lock_guid = cast(:sync_guid as uuid)")
+    steps: list[str] = []
+    catch = interleaved(mutation, postgres_server, 4, steps.append)
+    assert catch is not None
+    assert steps[-1] in [f"{','.join(names)} in {scene}" for names, scene in pairs_of(mutation.hot)]
+
+
+# What is no mistake; who is told.
+
+
+def test_what_the_database_does_not_take_is_refused() -> None:
+    good = mutations("sqlite", ["beat_shard"])
+    bad = Mutation("sqlite", "beat_shard", "nonsense", "update no_such_table set locked = :locked")
+    assert [(one, why) for one, why in refused_by_sqlite([*good, bad])] == [
+        (bad, "no such table: no_such_table"),
+    ]
+
+
+def test_a_mutant_is_planted_for_as_long_as_it_is_hunted() -> None:
+    mutation = mutations("sqlite", ["beat_shard"])[0]
+    sound = load("sqlite", "default")["beat_shard"]
+    with planted(mutation):
+        assert load("sqlite", "default")["beat_shard"].text == mutation.text != sound.text
+    assert load("sqlite", "default")["beat_shard"] is sound
+
+
+def test_survivors_without_an_explanation_and_explanations_without_a_survivor_are_told() -> None:
+    name = next(iter(explanations()))
+    explained = Mutation(name[0], name[1], name[2], "")  # type: ignore[arg-type]
+    other = Mutation("sqlite", "beat_shard", "something else", "")
+    caught = Catch("simulator", "seed 1")
+    assert judge([Verdict(explained, None), Verdict(other, caught)]).is_good
+    assert judge([Verdict(other, None)]).unexplained == [Verdict(other, None)]
+    assert judge([Verdict(explained, caught)]).caught_though_explained == [Verdict(explained, caught)]
+
+
+# Processes.
+
+
+def test_each_case_has_a_process_of_its_own() -> None:
+    found = dict(each_in_a_process(lambda case, teller: (case * 2, os.getpid()), [1, 2, 3], 2))
+    assert {case: doubled for case, (doubled, _) in found.items()} == {1: 2, 2: 4, 3: 6}
+    assert len({os.getpid(), *(pid for _, pid in found.values())}) == 4
+
+
+def test_who_does_not_come_to_an_end_is_told() -> None:
+    def hang(case: int, teller: Teller) -> None:
+        teller.at("the only step")
+        os.kill(os.getpid(), signal.SIGALRM)  # as the alarm does when the time is over
+
+    assert list(each_in_a_process(hang, [1], 1)) == [(1, Hanging("the only step"))]
+
+
+def test_work_that_is_broken_is_no_catch() -> None:
+    def break_down(case: int, teller: Teller) -> None:
+        raise LookupError("where is it?")
+
+    with pytest.raises(Failed, match="where is it"):
+        list(each_in_a_process(break_down, [1], 1))
+
+
+def test_tests_that_fail_without_any_mistake_catch_nothing(tmp_path: Path) -> None:
+    wrong = tmp_path / "test_wrong.py"
+    wrong.write_text("def test_wrong():\n    assert False\n")
+    with pytest.raises(Failed, match="fails without any mistake"):
+        hunt("sqlite", mutations("sqlite", ["beat_shard"]), nothing_deeper, tests=[str(wrong)])

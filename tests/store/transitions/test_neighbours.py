@@ -1,0 +1,207 @@
+"""A row is named by its shard, its action and its guid: what happens to one happens to none of its neighbours.
+
+Shards follow from ids, and guids are drawn: a statement that forgets a part of the name is wrong in no other test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support.scene import LEASE, Scene, done, failed
+
+from matrixsched.rules.action import parked_lane
+
+pytestmark = pytest.mark.anyio
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+TICK = timedelta(microseconds=1)
+FIRST, SECOND_VERSION = UUID(int=1, version=4), UUID(int=2, version=4)
+NEIGHBOURS = [(0, "b"), (1, "a")]
+HIDDEN = parked_lane("other")
+"""Where nobody looks."""
+
+Life = Callable[[Scene], Awaitable[object]]
+
+
+# What becomes of an action, and what was answered on the way.
+
+
+async def fails_and_succeeds(scene: Scene) -> object:
+    attempt = await scene.start(guid=FIRST)
+    scene.clock.advance(SECOND)
+    answers = [await scene.extend(attempt), *await scene.record(failed(attempt, delay=timedelta(0)))]
+    (again,) = await scene.sync()
+    return answers, await scene.finish(again)
+
+
+async def is_interrupted(scene: Scene) -> object:
+    again = await scene.interrupt(await scene.start(guid=FIRST))
+    return again.interruptions, await scene.finish(again)
+
+
+async def is_given_back(scene: Scene) -> object:
+    return await scene.give_back(await scene.start(guid=FIRST))
+
+
+async def is_replaced_while_it_runs(scene: Scene) -> object:
+    attempt = await scene.start(guid=FIRST)
+    replaced = await scene.schedule(guid=SECOND_VERSION)
+    assert await scene.sync() == []
+    answers = await scene.record(done(attempt))
+    (again,) = await scene.sync()
+    return replaced.running, answers, await scene.finish(again)
+
+
+async def is_replaced_and_its_worker_gone(scene: Scene) -> object:
+    await scene.start(guid=FIRST)
+    scene.clock.advance(LEASE + TICK)
+    replaced = await scene.schedule(guid=SECOND_VERSION)
+    assert not replaced.running
+    (again,) = await scene.sync()
+    return await scene.finish(again)
+
+
+async def waits_for_one_whose_worker_is_gone(scene: Scene) -> object:
+    await scene.start(guid=FIRST)
+    await scene.schedule(guid=SECOND_VERSION)
+    assert await scene.sync() == []
+    scene.clock.advance(LEASE + TICK)
+    (again,) = await scene.sync()
+    return await scene.finish(again)
+
+
+async def is_replaced_while_it_waits(scene: Scene) -> object:
+    await scene.schedule(guid=FIRST, delay=HOUR)
+    assert await scene.sync() == []
+    replaced = await scene.schedule(guid=SECOND_VERSION)
+    assert not replaced.running
+    (attempt,) = await scene.sync()
+    return await scene.finish(attempt)
+
+
+async def is_cancelled_while_it_runs(scene: Scene) -> object:
+    attempt = await scene.start(guid=FIRST)
+    cancelled = await scene.cancel(guid=SECOND_VERSION, expected_guid=FIRST)
+    assert cancelled is not None
+    return cancelled.running, await scene.record(done(attempt))
+
+
+async def is_cancelled_while_it_waits(scene: Scene) -> object:
+    await scene.schedule(guid=FIRST, delay=SECOND)
+    assert await scene.sync() == []
+    cancelled = await scene.cancel(guid=SECOND_VERSION)
+    assert cancelled is not None
+    assert not cancelled.running
+    scene.clock.advance(SECOND)
+    return await scene.sync()
+
+
+async def is_moved(scene: Scene) -> object:
+    await scene.schedule(guid=FIRST, delay=HOUR)
+    assert await scene.sync() == []
+    moved = await scene.reschedule(guid=SECOND_VERSION, at=scene.now, delay=timedelta(0))
+    assert moved is not None
+    assert not moved.running
+    (attempt,) = await scene.sync()
+    return await scene.finish(attempt)
+
+
+async def is_replaced_as_it_was_read(scene: Scene) -> object:
+    await scene.schedule(guid=FIRST, delay=HOUR)
+    assert await scene.sync() == []
+    new = scene.new(guid=SECOND_VERSION)
+    replacing = scene.do.replace_expected(new, scene.guid(), expected_guid=FIRST, tell=False)
+    replaced = await scene.run(replacing)
+    assert replaced is not None
+    assert not replaced.running
+    (attempt,) = await scene.sync()
+    return await scene.finish(attempt)
+
+
+LIVES: list[Life] = [
+    fails_and_succeeds,
+    is_interrupted,
+    is_given_back,
+    is_replaced_while_it_runs,
+    is_replaced_and_its_worker_gone,
+    waits_for_one_whose_worker_is_gone,
+    is_replaced_while_it_waits,
+    is_cancelled_while_it_runs,
+    is_cancelled_while_it_waits,
+    is_moved,
+    is_replaced_as_it_was_read,
+]
+
+
+# Who lives beside it: under the same guid, claimed for long, claimed until a moment ago, or waiting.
+
+
+async def move_in(scene: Scene, shard: int, id: str, guid: UUID, *, claimed: bool, ends: timedelta) -> None:
+    await scene.schedule(id, shard=shard, guid=guid, delay=HOUR)
+    await scene.sql(
+        "delete from matrixsched.incoming_queue where shard_id = :shard and action_id = :id", shard=shard, id=id
+    )
+    await scene.sql(
+        """
+        insert into matrixsched.processing_queue
+               (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, claimed_by, claimed_at,
+                added_at, moved_by, moved_at)
+        values (:shard, :id, :guid, :lane, :ends_at, 3, 7, :claimed_by, :now, :now, :guid, :now)
+        """,
+        shard=shard,
+        id=id,
+        guid=guid,
+        lane=HIDDEN,
+        ends_at=scene.now + ends,
+        claimed_by=scene.guid() if claimed else None,
+        now=scene.now,
+    )
+    await scene.sql(
+        """
+        insert into matrixsched.attempt_history
+               (shard_id, action_id, action_guid, attempt, tick, outcome, claimed_by, started_at, ended_at)
+        values (:shard, :id, :guid, 1, 0, 'failed', :guid, :now, :now)
+        """,
+        shard=shard,
+        id=id,
+        guid=guid,
+        now=scene.now,
+    )
+
+
+async def rows_of(scene: Scene, *keys: tuple[int, str]) -> dict[str, list[dict[str, Any]]]:
+    tables = ("scheduled_actions", "incoming_queue", "processing_queue", "attempt_history")
+    return {
+        table: [row for row in await scene.table(table) if (row["shard_id"], row["action_id"]) in keys]
+        for table in tables
+    }
+
+
+def without_guids(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Those of sync iterations are others every time."""
+    return {
+        table: [{name: value for name, value in row.items() if not name.endswith("_by")} for row in found]
+        for table, found in rows.items()
+    }
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__.replace("_", " "))
+@pytest.mark.parametrize(("claimed", "ends"), [(True, HOUR), (True, -TICK), (False, HOUR)])
+@pytest.mark.parametrize("guid", [FIRST, SECOND_VERSION], ids=["first", "second"])
+async def test_what_happens_to_an_action_happens_to_none_of_its_neighbours(
+    scene: Scene, life: Life, claimed: bool, ends: timedelta, guid: UUID
+):
+    begin = scene.now
+    alone = (await life(scene), without_guids(await rows_of(scene, (0, "a"))))
+    await scene.clear()
+    scene.clock.time = begin
+    for shard, id in NEIGHBOURS:
+        await move_in(scene, shard, id, guid, claimed=claimed, ends=ends)
+    before = await rows_of(scene, *NEIGHBOURS)
+    assert (await life(scene), without_guids(await rows_of(scene, (0, "a")))) == alone
+    assert await rows_of(scene, *NEIGHBOURS) == before
