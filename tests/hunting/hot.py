@@ -39,6 +39,7 @@ HOT = {
         Hot("acquire_shard", ("acquire", "sync")),
         Hot("beat_shard", ("beat",)),
         Hot("release_shard", ("release", "sync")),
+        Hot("close_fence", ("close-fence",)),
         Hot("schedule", ("schedule", "schedule-twice", "keep", "schedule-two", "schedule-other")),
         Hot("reschedule", ("reschedule", "run-now")),
         Hot("cancel", ("cancel", "cancel-read")),

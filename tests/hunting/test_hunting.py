@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,25 +21,37 @@ from hunting.hot import DIALECTS, HOT, Mutation, file_of, hot_statements, mutati
 from hunting.refusing import refused_by_sqlite
 from matrixsched.store.statements import Dialect, load
 
+# From Python 3.12 on it warns of a fork beside other threads; these children only count.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 SHARDS = "store/transitions/test_shards.py"
+SMALL = ["beat_shard", "close_fence"]
 
 
 def nothing_deeper(mutation: Mutation, at: At) -> Catch | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_mutants_of_small_statements_are_caught_or_explained(
-    dialect: Dialect, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    dialect: Dialect, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    """In a process that has nothing else: it forks for each mutant."""
+    where = {}
     if dialect == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres_server")
-        monkeypatch.setenv(DSN_VARIABLE, server.admin_dsn)
-    found = mutations(dialect, ["beat_shard", "release_shard"])
-    verdicts = hunt(dialect, found, nothing_deeper, tests=[SHARDS])
-    assert [verdict.mutation for verdict in verdicts] == found
-    assert judge(verdicts).is_good, [one.mutation.name for one in judge(verdicts).unexplained]
-    assert {verdict.catch.by for verdict in verdicts if verdict.catch} == {"behaviour tests"}
+        where = {DSN_VARIABLE: server.admin_dsn}
+    file = tmp_path / "found.json"
+    options = ["--dialect", dialect, "--tests", SHARDS, "--seeds", "0", "--schedules", "0", "--jobs", "1"]
+    chosen = [word for name in SMALL for word in ("--statement", name)]
+    command = [sys.executable, "tools/sql_mutants.py", *options, *chosen, "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | where, capture_output=True, text=True, timeout=55)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert [one["what"] for one in found] == [one.what for one in mutations(dialect, SMALL)]
+    assert {one["caught_by"] for one in found} == {"behaviour tests", None}
 
 
 def test_each_explanation_is_of_a_mutant_that_there_is() -> None:

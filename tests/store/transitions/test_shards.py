@@ -131,6 +131,25 @@ async def test_what_was_released_can_be_neither_beaten_nor_released_again(scene:
     assert not await scene.release(hold)
 
 
+async def test_nothing_is_moved_or_claimed_under_a_guid_whose_fence_is_closed(scene: Scene):
+    await scene.schedule()
+    hold = await scene.hold()
+    assert await scene.run(scene.do.close_fence(hold.shard, hold.guid, scene.guid()))
+    assert (await scene.move(hold)).seen == 0
+    assert not await scene.run(scene.do.beat_shard(hold.shard, hold.guid))
+    heir = await scene.hold()
+    assert (await scene.move(heir)).seen == 1
+
+
+async def test_who_lost_a_shard_closes_no_fence_of_its_heir(scene: Scene):
+    await scene.schedule()
+    lost = await scene.hold()
+    scene.clock.advance(2 * LEASE)
+    heir = await scene.hold()
+    assert not await scene.run(scene.do.close_fence(lost.shard, lost.guid, scene.guid()))
+    assert (await scene.move(heir)).seen == 1
+
+
 async def test_a_heartbeat_changes_nothing_but_its_time(scene: Scene):
     await scene.schedule()
     hold = await scene.hold()
