@@ -21,8 +21,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 from rich.console import Console  # noqa: E402  # found only from here on
 from rich.table import Table  # noqa: E402
 from simulation.bank import BANK  # noqa: E402
-from simulation.crash_points import SCENES, play, single_faults  # noqa: E402
+from simulation.crash_points import play, single_faults  # noqa: E402
 from simulation.planting import Planted  # noqa: E402
+from simulation.scenes import SCENES  # noqa: E402
 from simulation.world import Result, simulate  # noqa: E402
 
 SEEDS_MAX = 400

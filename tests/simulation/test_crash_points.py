@@ -7,18 +7,21 @@ from random import Random
 
 import pytest
 
-from simulation.crash_points import SCENES, Scene, pairs_of_faults, places, play, single_faults
+from simulation.crash_points import is_playable, pairs_of_faults, places, play, single_faults
 from simulation.faults import Fault
 from simulation.nemesis import Aim, Where
+from simulation.parts import with_part
+from simulation.scenes import SCENES, Scene
+from simulation.world import PARTS
 
 ONE_ACTION, *OTHERS = SCENES
-PARTS = 8
-SAMPLE = 20
+SLICES = 8
+SAMPLE = 10
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_one_action_survives_every_fault_at_every_place(part: int) -> None:
-    for aims in islice(single_faults(ONE_ACTION), part, None, PARTS):
+@pytest.mark.parametrize("number", range(SLICES))
+def test_one_action_survives_every_fault_at_every_place(number: int) -> None:
+    for aims in islice(single_faults(ONE_ACTION), number, None, SLICES):
         assert_survives(ONE_ACTION, aims)
 
 
@@ -27,7 +30,7 @@ def test_faults_at_some_places_of_longer_scenes(scene: Scene) -> None:
     chance = Random(scene.name)
     for aims in chance.sample(list(single_faults(scene)), k=SAMPLE):
         assert_survives(scene, aims)
-    for aims in pairs_of_faults(scene, SAMPLE // 4, chance):
+    for aims in pairs_of_faults(scene, SAMPLE // 5, chance):
         assert_survives(scene, aims)
 
 
@@ -42,6 +45,12 @@ def test_places_are_those_of_workers_and_clients_at_calls_and_steps() -> None:
     assert set(found) == {(where, hosts) for where in Where for hosts in ("worker", "client")}
     assert found[Where.CALL, "worker"] > 20
     assert found[Where.STEP, "worker"] > 100
+
+
+def test_what_is_planted_in_a_part_is_planted_in_the_scenes_of_that_part() -> None:
+    played = {part: [scene for scene in SCENES if is_playable(scene, with_part(part))] for part in PARTS}
+    for scene in SCENES:
+        assert sum(scene in scenes for scenes in played.values()) == (1 if scene.parts else len(PARTS))
 
 
 def test_a_fault_happens_where_it_was_aimed() -> None:
