@@ -10,7 +10,18 @@ import anyio
 
 from simulation.actors import Client
 from simulation.parts import Part
-from simulation.staged_parts import KEY, TEMPLATE, OneBatch, OneLimit, OnePlace, OneTemplate, PlaceAskedFor, staged
+from simulation.staged_parts import (
+    KEY,
+    TEMPLATE,
+    OneBatch,
+    OneLimit,
+    OnePlace,
+    OneTemplate,
+    PlaceAskedFor,
+    PlaceForgotten,
+    ToldOnce,
+    staged,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +81,21 @@ async def _a_message_of_a_campaign(client: Client) -> None:
     await client.ask("schedule", "a", handler="bulk", template=TEMPLATE)
 
 
+async def _told_to_slow_down(client: Client) -> None:
+    await client.ask("schedule", "a", handler="told", limit=KEY)
+
+
 # … of semaphores.
 
 
 async def _two_for_one_place(client: Client) -> None:
     part = staged(client.world, OnePlace)
+    await part.come(client, "task-a")
+    await part.come(client, "task-b")
+
+
+async def _a_place_that_lapses(client: Client) -> None:
+    part = staged(client.world, PlaceForgotten)
     await part.come(client, "task-a")
     await part.come(client, "task-b")
 
@@ -106,8 +127,10 @@ SCENES: tuple[Scene, ...] = (
     Scene("many at once", _many_at_once, lasts_s=8),
     Scene("under a limit", _two_under_a_limit, lasts_s=0.6, parts=(OneLimit,)),
     Scene("campaign", _a_message_of_a_campaign, lasts_s=0.5, parts=(OneTemplate,)),
+    Scene("told to slow down", _told_to_slow_down, lasts_s=1.3, parts=(ToldOnce,)),
     Scene("two for one place", _two_for_one_place, lasts_s=0.6, parts=(OnePlace,)),
     Scene("asked to step back", _asked_to_step_back, lasts_s=0.8, parts=(PlaceAskedFor,)),
+    Scene("a place that lapses", _a_place_that_lapses, lasts_s=1.8, parts=(PlaceForgotten,)),
     Scene("a batch", _a_batch, lasts_s=0.4, parts=(OneBatch,)),
     Scene("moved into a queue", _moved_into_a_queue, lasts_s=0.4, parts=(OneBatch,)),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -12,9 +13,10 @@ import anyio
 from matrixsched.app import App
 from matrixsched.queues import BatchResult, QueueStorage, encode, put_into
 from matrixsched.rules.lanes import GLOBAL, key_limit
+from matrixsched.rules.outcome import SLOW_DOWN_MIN, HandlerOutcome, SlowDown
 from matrixsched.rules.queues import VISIBILITY_MIN
 from matrixsched.semaphores import TaskSemaphore
-from simulation.actors import Client
+from simulation.actors import Behaviour, Client
 from simulation.gates import KEYS, LIMITS, TEMPLATES, GatesPart
 from simulation.parts import Part
 from simulation.queue_notes import Handling
@@ -58,20 +60,40 @@ class OneTemplate(GatesPart):
         self.notes.follow(LIMITS)
 
 
+class ToldOnce(GatesPart):
+    """A handler that is told to slow down the first time that it is called."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._was_told = False
+
+    async def install(self, app: App) -> None:
+        self.notes.follow(LIMITS)
+
+    @property
+    def behaviours(self) -> Mapping[str, Behaviour]:
+        return {**super().behaviours, "told": Behaviour(self._told_once)}
+
+    async def _told_once(self, chance: Random) -> HandlerOutcome | None:
+        was_told, self._was_told = self._was_told, True
+        return None if was_told else SlowDown(SLOW_DOWN_MIN, limit=key_limit(KEY), reason="HTTP 429")
+
+
 # Semaphores.
 
 
 class OnePlace(Semaphores):
     """One place. Who is told that it is his uses it and releases it."""
 
-    try_release: ClassVar = 0
+    try_release: ClassVar[int] = 0
+    hold_for: ClassVar[timedelta | None] = None
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.keys = [POOL]
 
     async def install(self, app: App) -> None:
-        await app.semaphores.get_or_create(POOL, active=1, try_release=self.try_release)
+        await app.semaphores.get_or_create(POOL, active=1, try_release=self.try_release, hold_for=self.hold_for)
         self.notes.begin()
 
     async def come(self, client: Client, id: str, priority: float = 0.0) -> None:
@@ -89,13 +111,28 @@ class OnePlace(Semaphores):
 class PlaceAskedFor(OnePlace):
     """One place. Who has it keeps it until somebody more important comes, and steps back then."""
 
-    try_release: ClassVar = 1
+    try_release = 1
 
     async def _use_place(self, pool: TaskSemaphore, host: str, event: Event) -> None:
         """For good."""
 
     async def _make_room(self, pool: TaskSemaphore, host: str, event: Event) -> None:
         await self._step_back(pool, host, event, priority=None)
+
+
+class PlaceForgotten(OnePlace):
+    """One place, and the first who has it forgets it: it lapses, and is given to the next one."""
+
+    hold_for = timedelta(seconds=1)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._is_forgotten = False
+
+    async def _use_place(self, pool: TaskSemaphore, host: str, event: Event) -> None:
+        was_forgotten, self._is_forgotten = self._is_forgotten, True
+        if was_forgotten:
+            await self._release(pool, host, event)
 
 
 # Queues.

@@ -16,7 +16,7 @@ from simulation.world import PARTS
 
 ONE_ACTION, *OTHERS = SCENES
 SLICES = 8
-SAMPLE = 10
+SAMPLE = 8
 
 
 @pytest.mark.parametrize("number", range(SLICES))
@@ -30,7 +30,7 @@ def test_faults_at_some_places_of_longer_scenes(scene: Scene) -> None:
     chance = Random(scene.name)
     for aims in chance.sample(list(single_faults(scene)), k=SAMPLE):
         assert_survives(scene, aims)
-    for aims in pairs_of_faults(scene, SAMPLE // 5, chance):
+    for aims in pairs_of_faults(scene, SAMPLE // 4, chance):
         assert_survives(scene, aims)
 
 
