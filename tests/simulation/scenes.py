@@ -83,6 +83,7 @@ async def _a_message_of_a_campaign(client: Client) -> None:
 
 async def _told_to_slow_down(client: Client) -> None:
     await client.ask("schedule", "a", handler="told", limit=KEY)
+    await client.ask("schedule", "b", delay_s=0.3, limit=KEY)
 
 
 # … of semaphores.
