@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -18,8 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
 from many_runs import Progress, results  # noqa: E402  # found only from here on
-from simulation.crash_points import SCENES, SEED, Scene, pairs_of_faults, play, single_faults, stage  # noqa: E402
+from simulation.crash_points import SEED, pairs_of_faults, play, single_faults, stage  # noqa: E402
 from simulation.nemesis import Aim  # noqa: E402
+from simulation.scenes import SCENES, Scene  # noqa: E402
 from simulation.world import Result  # noqa: E402
 
 BY_NAME = {scene.name: scene for scene in SCENES}
@@ -56,7 +58,7 @@ def an_aim(text: str) -> Aim:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def replay(scene: Scene, aims: list[Aim]) -> int:
+def replay(scene: Scene, aims: Sequence[Aim]) -> int:
     result = stage(scene, aims, keeps_trace=True).run()
     for line in result.trace:
         print(line)
@@ -65,13 +67,27 @@ def replay(scene: Scene, aims: list[Aim]) -> int:
     return 1 if result.violations else 0
 
 
-def play_all(scenes: list[Scene] | tuple[Scene, ...], pairs: int, jobs: int) -> int:
+def play_all(scenes: Sequence[Scene], pairs: int, jobs: int) -> int:
     cases = list(chain.from_iterable(cases_of(scene, pairs) for scene in scenes))
     progress = Progress(len(cases))
+    failed: Counter[str] = Counter()
     for case, result in zip(cases, results(play_case, cases, jobs), strict=True):
         progress.count(result, command(case))
+        failed[case[0]] += bool(result.violations)
     progress.finish()
+    report(cases, failed)
     return 1 if progress.failed else 0
+
+
+def report(cases: Sequence[Case], failed: Counter[str]) -> None:
+    """What was played of each scene."""
+    print(f"{'scene':24}{'places':>8}{'faults':>8}{'pairs':>8}{'failed':>8}")
+    for name in dict.fromkeys(name for name, _ in cases):
+        played = [aims for one, aims in cases if one == name]
+        single = [aims[0] for aims in played if len(aims) == 1]
+        places = {(aim.where, aim.hosts, aim.number) for aim in single}
+        figures = (len(places), len(single), len(played) - len(single), failed[name])
+        print(f"{name:24}" + "".join(f"{figure:>8,}" for figure in figures))
 
 
 def cases_of(scene: Scene, pairs: int) -> Iterator[Case]:

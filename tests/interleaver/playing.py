@@ -80,6 +80,8 @@ class Finding:
     letters: str
     violations: tuple[str, ...]
     trace: tuple[str, ...]
+    number: int
+    """It is the so many-th that was played of these moves."""
 
     @property
     def line(self) -> str:
@@ -359,7 +361,9 @@ async def _count(game: Game, run: Run, tally: Tally) -> None:
     tally.waits += run.waits
     tally.conflicts += run.conflicts
     if run.violations:
-        finding = Finding(game.names, game.scene.name, run.letters, tuple(run.violations), tuple(run.trace))
+        finding = Finding(
+            game.names, game.scene.name, run.letters, tuple(run.violations), tuple(run.trace), tally.schedules
+        )
         tally.findings.append(finding)
 
 

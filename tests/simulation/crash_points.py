@@ -7,20 +7,17 @@ is the same to the letter. Two faults at once are tried by sample.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import chain
 from random import Random
 from typing import Any
 
-import anyio
-
 from matrixsched.worker.policy import WorkerPolicy
 from simulation.actors import Client
 from simulation.faults import Fault
 from simulation.nemesis import Aim, AimedNemesis, Where
-from simulation.parts import Part
+from simulation.scenes import Scene
 from simulation.world import Result, Size, World
 
 Prepare = Callable[[World], None]
@@ -38,64 +35,6 @@ USUAL_POLICY: dict[str, Any] = {
     "timeout_grace": timedelta(seconds=2),
     "stop_grace": timedelta(seconds=3),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    name: str
-    play: Callable[[Client], Awaitable[None]]
-    lasts_s: float
-    """For so long faults may happen: until all of it is done if none does."""
-    parts: tuple[type[Part], ...] = ()
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    """What is different from the usual policy of the workers."""
-
-
-# What is played.
-
-
-async def _one_action(client: Client) -> None:
-    await client.ask("schedule", "a", handler="quick")
-
-
-async def _an_action_that_fails(client: Client) -> None:
-    await client.ask("schedule", "a", handler="flaky")
-
-
-async def _changed_while_it_runs(client: Client) -> None:
-    await client.ask("schedule", "a", handler="slow")
-    await anyio.sleep(0.5)
-    await client.ask("schedule", "a", handler="quick")
-
-
-async def _called_off(client: Client) -> None:
-    await client.ask("schedule", "a", handler="quick", delay_s=1)
-    await client.ask("schedule", "b", handler="slow")
-    await anyio.sleep(0.5)
-    await client.ask("cancel", "a")
-    await client.ask("cancel", "b")
-
-
-async def _repeated(client: Client) -> None:
-    await client.schedule_repeated()
-
-
-async def _many_at_once(client: Client) -> None:
-    await client.schedule_many()
-    await client.ask("run_now", "a")
-
-
-SCENES: tuple[Scene, ...] = (
-    Scene("one action", _one_action, lasts_s=0.5),
-    Scene("an action that fails", _an_action_that_fails, lasts_s=4),
-    Scene("changed while it runs", _changed_while_it_runs, lasts_s=4),
-    Scene("called off", _called_off, lasts_s=4),
-    Scene("repeated", _repeated, lasts_s=20),
-    Scene("many at once", _many_at_once, lasts_s=8),
-)
-
-
-# Places and runs.
 
 
 def places(scene: Scene) -> dict[tuple[Where, str], int]:
@@ -139,6 +78,13 @@ def stage(scene: Scene, aims: Sequence[Aim], *, prepare: Prepare | None = None, 
             prepare(world)
 
     return World(SEED, keeps_trace=keeps_trace, prepare=prepare_all)
+
+
+def is_playable(scene: Scene, prepare: Prepare) -> bool:
+    """Whether the scene still has its parts when that is planted."""
+    world = stage(scene, (), prepare=prepare)
+    world.dispose()
+    return all(any(isinstance(one, part) for one in world.parts) for part in scene.parts)
 
 
 async def _life(scene: Scene, client: Client) -> None:

@@ -56,9 +56,10 @@ class Part:
 
 
 def with_part(part: type[Part]) -> Callable[[World], None]:
-    """Prepare a world in which this part is, and no other."""
+    """Prepare a world in which this part is, and no other; where one of its kind is on stage, that one."""
 
     def prepare(world: World) -> None:
-        world.parts = [part(world)]
+        on_stage = [one for one in world.parts if isinstance(one, part) and type(one) is not part]
+        world.parts = on_stage or [part(world)]
 
     return prepare

@@ -341,7 +341,7 @@ PLANTED = (
             "return held.attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - held.asked_at)",
             "return self._clock.now()",
         ),
-        ("early", "targets", "expired_when_late", "ended_as_allowed"),
+        ("early", "targets", "expired_when_late", "ended_as_allowed", "abandoned", "overlapping"),
     ),
     Planted(
         "an id has another shard each time",

@@ -169,7 +169,7 @@ class Queues(Part):
             handling.said.add(what)
 
     def _result(self, handling: Handling) -> ItemResult:
-        what = self._fate()
+        what = self._fate_of(handling)
         handling.said.add(what)
         match what:
             case "retry":
@@ -177,6 +177,9 @@ class Queues(Part):
             case "set aside":
                 return DeadLetter("it is of no use")
         return Done()
+
+    def _fate_of(self, handling: Handling) -> str:
+        return self._fate()
 
     def _fate(self) -> str:
         return self._chance.choices(("done", "retry", "set aside"), (6, 2, 1))[0]

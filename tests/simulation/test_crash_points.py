@@ -7,18 +7,45 @@ from random import Random
 
 import pytest
 
-from simulation.crash_points import SCENES, Scene, pairs_of_faults, places, play, single_faults
+from simulation.bank import BANK
+from simulation.crash_points import is_playable, pairs_of_faults, places, play, single_faults
 from simulation.faults import Fault
 from simulation.nemesis import Aim, Where
+from simulation.parts import with_part
+from simulation.scenes import SCENES, Scene
+from simulation.world import PARTS
 
 ONE_ACTION, *OTHERS = SCENES
-PARTS = 8
-SAMPLE = 20
+SLICES = 8
+SAMPLE = 8
+SEEN: tuple[tuple[str, str, tuple[Aim, ...]], ...] = (
+    ("under a limit", "a handler is called before its slot begins", ()),
+    ("campaign", "what is granted is not used up", ()),
+    ("told to slow down", "being told to slow down changes nothing", ()),
+    (
+        "two for one place",
+        "a request that is sent again enqueues again",
+        (Aim(Where.CALL, "client", 0, Fault.LATE, "enqueue_tasks"),),
+    ),
+    ("asked to step back", "whoever steps back keeps its guid", ()),
+    ("a place that lapses", "places are held for good", ()),
+    (
+        "a batch",
+        "a put that is sent again is another",
+        (Aim(Where.CALL, "client", 0, Fault.REPLY_LOST, "put_tasks"),),
+    ),
+    (
+        "moved into a queue",
+        "a delivery is put by an attempt that lost its row",
+        (Aim(Where.CALL, "worker", 0, Fault.REPLY_LOST, "record_deliveries"),),
+    ),
+)
+"""Of each scene of a part: a planted bug that it shows, with the fault without which it does not."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_one_action_survives_every_fault_at_every_place(part: int) -> None:
-    for aims in islice(single_faults(ONE_ACTION), part, None, PARTS):
+@pytest.mark.parametrize("number", range(SLICES))
+def test_one_action_survives_every_fault_at_every_place(number: int) -> None:
+    for aims in islice(single_faults(ONE_ACTION), number, None, SLICES):
         assert_survives(ONE_ACTION, aims)
 
 
@@ -42,6 +69,28 @@ def test_places_are_those_of_workers_and_clients_at_calls_and_steps() -> None:
     assert set(found) == {(where, hosts) for where in Where for hosts in ("worker", "client")}
     assert found[Where.CALL, "worker"] > 20
     assert found[Where.STEP, "worker"] > 100
+
+
+def test_what_is_planted_in_a_part_is_planted_in_the_scenes_of_that_part() -> None:
+    played = {part: [scene for scene in SCENES if is_playable(scene, with_part(part))] for part in PARTS}
+    for scene in SCENES:
+        assert sum(scene in scenes for scenes in played.values()) == (1 if scene.parts else len(PARTS))
+
+
+@pytest.mark.parametrize(("scene", "bug", "aims"), SEEN, ids=[scene for scene, _, _ in SEEN])
+def test_a_scene_of_a_part_is_judged_by_its_checkers(scene: str, bug: str, aims: tuple[Aim, ...]) -> None:
+    (staged,) = (one for one in SCENES if one.name == scene)
+    (planted,) = (one for one in BANK if one.name == bug)
+    seen = {violation.checker for violation in play(staged, aims, prepare=planted.plant).violations}
+    assert seen.intersection(planted.seen_by)
+    if aims:
+        assert not seen.intersection(
+            violation.checker for violation in play(staged, (), prepare=planted.plant).violations
+        )
+
+
+def test_every_scene_of_a_part_shows_a_bug() -> None:
+    assert [scene for scene, _, _ in SEEN] == [scene.name for scene in SCENES if scene.parts]
 
 
 def test_a_fault_happens_where_it_was_aimed() -> None:

@@ -19,13 +19,14 @@ from matrixsched.app import App
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import every
 from simulation.actors import Behaviour, Client, register_handlers
-from simulation.crash_points import Scene, stage
+from simulation.crash_points import stage
 from simulation.database import EPOCH, Snapshot
 from simulation.faults import Fault
 from simulation.history import Reply
 from simulation.loop import HOST
 from simulation.nemesis import Aim, Where
 from simulation.parts import Part
+from simulation.scenes import Scene
 from simulation.world import World
 
 BEFORE, AFTER = Fault.CRASH_BEFORE, Fault.CRASH_AFTER
