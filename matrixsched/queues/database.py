@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TypeVar
@@ -17,6 +17,7 @@ from matrixsched.rules.queues import (
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueSettings,
     QueueStat,
     Receipt,
@@ -29,6 +30,7 @@ from matrixsched.rules.queues import (
     check_letters,
     check_page,
     check_queue,
+    check_queues,
     check_retries,
     check_visibility,
     receipts_of,
@@ -109,6 +111,9 @@ class DatabaseStorage:
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         checked = check_items(items)
         return await self._once(self._do.put_tasks(checked, self._guid(), tell=True)) if checked else []
+
+    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
+        return await self._run(self._do.look_queues(check_queues(queues)))
 
     async def stat(self, *, count_max: int = COUNT_MAX) -> Mapping[int, QueueStat]:
         """As QueueStorage.stat; counting stops at `count_max`."""

@@ -21,6 +21,7 @@ from matrixsched.rules.queues import (
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Receipt,
     Settled,
@@ -151,6 +152,9 @@ class SyncBatchStorage:
 
     def put_many(self, items: Iterable[NewItem]) -> list[int]:
         return from_thread.run(self._inner.put_many, list(items))
+
+    def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
+        return from_thread.run(self._inner.look, list(queues))
 
     def stat(self) -> Mapping[int, QueueStat]:
         return from_thread.run(self._inner.stat)

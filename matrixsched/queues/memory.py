@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import wraps
@@ -17,6 +17,7 @@ from matrixsched.rules.queues import (
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Receipt,
     Settled,
@@ -28,6 +29,7 @@ from matrixsched.rules.queues import (
     check_letters,
     check_page,
     check_queue,
+    check_queues,
     check_retries,
     check_visibility,
     receipts_of,
@@ -185,6 +187,16 @@ class MemoryStorage:
             self._known.add(item.queue)
             ids.append(id)
         return ids
+
+    @_alone
+    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
+        found = {queue: self._outlook(queue) for queue in check_queues(queues) if queue not in self._paused}
+        return {queue: outlook for queue, outlook in found.items() if outlook != Outlook(False)}
+
+    def _outlook(self, queue: int) -> Outlook:
+        now = self._clock.now()
+        dues = [(row.due_at - now).total_seconds() for row in self._rows.values() if row.queue == queue]
+        return Outlook(any(due_s <= 0 for due_s in dues), min((due_s for due_s in dues if due_s > 0), default=None))
 
     @_alone
     async def stat(self) -> Mapping[int, QueueStat]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from matrixsched.rules.queues import (
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Settled,
     StoredTask,
@@ -47,6 +48,13 @@ class QueueStorage(Protocol):
 
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         """Add tasks, all or none; their ids, in that order."""
+        ...
+
+    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
+        """Which of these queues have something to take, and when the others will; of which nothing is said has none.
+
+        Nothing is taken or counted: it costs the same however much there is.
+        """
         ...
 
     async def stat(self) -> Mapping[int, QueueStat]:
@@ -91,6 +99,8 @@ class SyncQueueStorage(Protocol):
     def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int: ...
 
     def put_many(self, items: Iterable[NewItem]) -> list[int]: ...
+
+    def look(self, queues: Collection[int]) -> Mapping[int, Outlook]: ...
 
     def stat(self) -> Mapping[int, QueueStat]: ...
 

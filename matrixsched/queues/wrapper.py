@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from matrixsched.queues.storage import QueueStorage
@@ -10,6 +10,7 @@ from matrixsched.rules.queues import (
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Settled,
     StoredTask,
@@ -41,6 +42,9 @@ class StorageWrapper:
 
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         return await self._inner.put_many(items)
+
+    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
+        return await self._inner.look(queues)
 
     async def stat(self) -> Mapping[int, QueueStat]:
         return await self._inner.stat()

@@ -105,6 +105,18 @@ class QueueStat:
     oldest_ready_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What can be taken of a queue, and when: a hint, for others may be quicker."""
+
+    is_ready: bool
+    """Something can be taken now."""
+    next_due_s: float | None = None
+    """How long until the next of what cannot be taken yet is due, unless whoever has it settles or holds it till then."""
+    settings_at: datetime | None = None
+    """When its settings were changed last, where there are any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSample:
     """How a queue stood at a time; counting may have stopped."""
@@ -162,6 +174,10 @@ class QueueSettings:
 
 def check_queue(queue: object) -> int:
     return check_integer("queue", queue, least=0, most=QUEUE_MAX)
+
+
+def check_queues(queues: object) -> list[int]:
+    return [check_queue(queue) for queue in each("queues", queues, "a list of numbers of queues")]
 
 
 def check_count(argument: str, count: object) -> int:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID, uuid5
 
-from matrixsched.rules.queues import DeadTask, NewItem, QueueSettings, QueueStat, Receipt, StoredTask
+from matrixsched.rules.queues import DeadTask, NewItem, Outlook, QueueSettings, QueueStat, Receipt, StoredTask
 from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition, transaction, transition
 from matrixsched.store.values import Answer, Ended
 
@@ -150,6 +150,13 @@ class Queueing(Protocol):
 
     def count_ready(self, queues: Sequence[int], *, count_max: int) -> Transition[Mapping[int, Ready]]:
         """How much of each of these queues is ready; counting stops at `count_max`, and nothing else is read."""
+        ...
+
+    def look_queues(self, queues: Sequence[int]) -> Transition[Mapping[int, Outlook]]:
+        """Which of these queues have something to take, and when the others will; of which nothing is said has none.
+
+        One look for all of them, at two entries of an index for each.
+        """
         ...
 
     def peek_tasks(self, queue: int, *, limit: int) -> Transition[list[PeekedTask]]:
@@ -287,6 +294,11 @@ class QueueShared:
         return {row["queue"]: self._ready(row) for row in rows}
 
     @transition
+    def look_queues(self, queues: Sequence[int]) -> Conversation[Mapping[int, Outlook]]:
+        rows = yield self._query("look_queues", queues=list(queues))
+        return {row["queue"]: self._outlook(row) for row in rows}
+
+    @transition
     def peek_tasks(self, queue: int, *, limit: int) -> Conversation[list[PeekedTask]]:
         rows = yield self._query("queue_tasks.peek", queue=queue, limit=limit)
         return [self._peeked(row) for row in rows]
@@ -420,6 +432,14 @@ class QueueShared:
     def _ready(self, row: Row) -> Ready:
         oldest_at, now = self._moment_or_none(row["oldest_ready_at"]), self._moment(row["now"])
         return Ready(row["ready"], 0.0 if oldest_at is None else (now - oldest_at).total_seconds())
+
+    def _outlook(self, row: Row) -> Outlook:
+        next_due_at, now = self._moment_or_none(row["next_due_at"]), self._moment(row["now"])
+        return Outlook(
+            bool(row["ready"]),
+            None if next_due_at is None else (next_due_at - now).total_seconds(),
+            self._moment_or_none(row["settings_at"]),
+        )
 
     def _stat(self, queue: int, row: Row) -> QueueStat:
         return QueueStat(

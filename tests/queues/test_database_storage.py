@@ -297,6 +297,18 @@ async def test_what_is_ready_is_counted_for_those_who_ask(store: Store, database
     assert await store.run(store.transitions.count_ready([], count_max=2)) == {}
 
 
+async def test_a_look_tells_when_settings_were_changed_last(database: DatabaseStorage, clock: ManualClock):
+    await database.put(1, b"x")
+    assert (await database.look([1]))[1].settings_at is None
+    await database.change_settings(1, lambda now: replace(now, batch_size=7))
+    await database.pause(2)
+    changed_at = clock.now()
+    assert {queue: one.settings_at for queue, one in (await database.look([1, 2, 3])).items()} == {
+        1: changed_at,
+        2: changed_at,
+    }
+
+
 # Settings.
 
 
