@@ -112,7 +112,7 @@ class Outlook:
     is_ready: bool
     """Something can be taken now."""
     next_due_s: float | None = None
-    """How long until the next of what cannot be taken yet is due, unless whoever has it settles or holds it till then."""
+    """How long until the next of what cannot be taken yet is due, unless whoever has it settles or extends it."""
     settings_at: datetime | None = None
     """When its settings were changed last, where there are any."""
 

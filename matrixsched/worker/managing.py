@@ -1,7 +1,6 @@
 """Managing: one worker at a time decides how many processors each queue gets, and every worker follows.
 
-    report      each worker says what its processors did and have in hand, and hears what they are to do, and under
-                which settings
+    report      each worker says what its processors did and have in hand, and hears what they are to do
     manage      whoever has the chore reads what all said and what waits, plans, and writes what has changed
     sample      how queues stand, for metrics
 
@@ -37,6 +36,7 @@ COUNT_MAX = 10_000
 """Counting stops there: two queues that have more than that are alike, whatever they have."""
 GONE = timedelta(days=1)
 """Who was not seen for so long is forgotten."""
+FORGET_EVERY_S = 600.0
 SAMPLE_EVERY_S = 15.0
 SAMPLE_COUNT_MAX = 10_000
 NEWEST_PART = 0.5
@@ -86,6 +86,7 @@ class Managing:
         self._measures: dict[int, _Measure] = {}
         self._told: Mapping[int, int] | None = None
         self._settings: Mapping[int, QueueSettings] = {}
+        self._forgot_at: float | None = None
         self._has_reported = False
         """Or may have, if an answer was lost."""
         events.subscribe(BatchTaken, self._on_batch_taken)
@@ -108,10 +109,10 @@ class Managing:
         if answer is not None and answer != self._told:
             self._told = dict(answer)
             self._processors.assign(self._told)
-        await self._hear_settings()
         return EVERY.total_seconds()
 
-    async def _hear_settings(self) -> None:
+    async def hear_settings(self) -> None:
+        """Read what was set for the queues: whoever sees that it was changed does so, before the next batch."""
         settings = await self._store.run(self._do.queue_settings())
         found = {one.queue: one for one in settings if one.queue in self._queues}
         if found != self._settings:
@@ -148,9 +149,15 @@ class Managing:
         """Plan for all, if it is our turn; the rest until it may be."""
         if self._is_at_work and await self.chore.take() is not None:
             await self._plan()
-            await self._store.run(self._do.forget_processors(unseen_for=GONE))
+            await self._forget()
             await self.chore.end()
         return EVERY.total_seconds()
+
+    async def _forget(self) -> None:
+        now = self._clock.monotonic()
+        if self._forgot_at is None or now >= self._forgot_at + FORGET_EVERY_S:
+            await self._store.run(self._do.forget_processors(unseen_for=GONE))
+            self._forgot_at = now
 
     async def _plan(self) -> None:
         began = self._clock.monotonic()

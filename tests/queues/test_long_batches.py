@@ -174,7 +174,7 @@ async def test_after_their_timeout_nobody_insists_and_the_step_is_said_to_have_f
 
 async def test_a_worker_that_cannot_ask_is_not_ready_and_asks_again(crew: Crew):
     crew.handle("emails", lambda tasks: None)
-    crew.storage.fails["get"] = [DatabaseUnavailable("away")] * 2
+    crew.storage.fails["look"] = [DatabaseUnavailable("away")] * 2
     async with crew.at_work() as processors:
         await until(lambda: len(crew.of(StepFailed)) == 1)
         assert processors.looked_at is None

@@ -271,16 +271,16 @@ async def test_settings_of_queues_bound_what_they_get(fleet: Fleet) -> None:
 
 async def test_a_worker_hears_of_settings_that_were_changed(fleet: Fleet) -> None:
     worker, processors = fleet.worker(1, queues=(EMAILS,))
-    await worker.report()
+    await worker.hear_settings()
     assert processors.terms == []
     await fleet.storage.change_settings(EMAILS, lambda one: replace(one, batch_size=5))
     await fleet.storage.change_settings(SMS, lambda one: replace(one, batch_size=6))
     for _ in range(2):
-        await worker.report()
+        await worker.hear_settings()
     (terms,) = processors.terms
     assert {queue: one.batch_size for queue, one in terms.items()} == {EMAILS: 5}
     await fleet.storage.change_settings(EMAILS, lambda one: replace(one, batch_size=None))
-    await worker.report()
+    await worker.hear_settings()
     assert processors.terms[-1][EMAILS].batch_size is None
 
 
