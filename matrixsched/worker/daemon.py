@@ -212,7 +212,7 @@ class Worker:
             self._start(feeding, "balance", self.balancing.step, self._changes)
         feeding.start_soon(self._guard_slots)
         if self._is_managed:
-            self._start(feeding, "report", self.managing.report, Wakeup())
+            self._start(feeding, "report", self.managing.report, self.managing.report_wakeup)
             self._start(feeding, "manage", self.managing.manage, Wakeup())
         self._start(feeding, "tidy", self.tidying.step, Wakeup())
 

@@ -20,12 +20,14 @@ from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.events import BatchEnded, BatchTaken, Events, ProcessorsAssigned, QueuesSampled
-from matrixsched.rules.processors import QueueLoad, WorkerRoom, plan_processors
+from matrixsched.rules.processors import QueueLoad, WorkerRoom
 from matrixsched.rules.queues import QUEUE_MAX, QueueSample, QueueSettings, QueueStat
+from matrixsched.rules.standby import plan_with_standby
 from matrixsched.store.chores import QUEUES
 from matrixsched.store.queues import Ready, WorkerReport
 from matrixsched.store.store import Store
 from matrixsched.worker.chore import Chore
+from matrixsched.worker.pace import Wakeup
 
 EVERY = timedelta(seconds=5)
 """How often it is planned, and how often workers report: a queue that fills up has its processors after twice that at
@@ -87,6 +89,8 @@ class Managing:
         self._told: Mapping[int, int] | None = None
         self._settings: Mapping[int, QueueSettings] = {}
         self._forgot_at: float | None = None
+        self.report_wakeup = Wakeup()
+        """Set when whoever manages here has told workers something: one of them is this one."""
         self._has_reported = False
         """Or may have, if an answer was lost."""
         events.subscribe(BatchTaken, self._on_batch_taken)
@@ -169,10 +173,11 @@ class Managing:
             _load(queue, ready[queue], settings.get(queue) or QueueSettings(queue=queue), said[queue]) for queue in said
         )
         rooms = [_room(report) for report in reports]
-        plan = plan_processors(loads, rooms)
+        plan = plan_with_standby(loads, rooms)
         changed = {one.worker: plan[one.worker] for one in reports if plan[one.worker] != one.assigned.assignment}
         if changed:
             await self._store.run(self._do.assign_processors(changed, self._worker))
+            self.report_wakeup.set()
         self._events.emit(
             ProcessorsAssigned(
                 loads,

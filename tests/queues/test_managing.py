@@ -269,6 +269,28 @@ async def test_settings_of_queues_bound_what_they_get(fleet: Fleet) -> None:
     assert processors.told == [{EMAILS: 2, SMS: 8}, {SMS: 10}, {EMAILS: 1, SMS: 9}]
 
 
+async def test_for_a_limited_queue_that_is_empty_one_stands_by_in_the_whole_fleet(fleet: Fleet) -> None:
+    """Its first task must not wait for the next plan, and no more than it may have may begin."""
+    first, of_first = fleet.worker(1, 1)
+    second, of_second = fleet.worker(2, 1)
+    await fleet.storage.change_settings(EMAILS, lambda one: replace(one, processors_max=1))
+    await fleet.fill(SMS, 1000)
+    for _ in range(3):
+        await fleet.turn(first, second)
+        await fleet.turn(second, first)
+    assert of_first.told[-1] | of_second.told[-1] == {EMAILS: 1, SMS: 1}
+    assert [told.get(EMAILS, 0) for told in (of_first.told[-1], of_second.told[-1])].count(1) == 1
+
+
+async def test_whoever_manages_follows_its_own_plan_at_once(fleet: Fleet, clock: ManualClock) -> None:
+    worker, _ = fleet.worker(1)
+    await fleet.fill(EMAILS, 1000)
+    await worker.report()
+    await worker.manage()
+    await worker.report_wakeup.wait_at_most(EVERY.total_seconds(), clock)
+    assert clock.monotonic() == 0.0
+
+
 async def test_a_worker_hears_of_settings_that_were_changed(fleet: Fleet) -> None:
     worker, processors = fleet.worker(1, queues=(EMAILS,))
     await worker.hear_settings()

@@ -287,6 +287,26 @@ async def test_a_queue_whose_processors_are_limited_is_left_to_those_assigned(cr
         await until(lambda: len(crew.of(BatchEnded)) == 2)
 
 
+async def test_who_stands_by_for_a_limited_queue_begins_at_once_and_takes_turns_with_its_own(crew: Crew):
+    served: list[str] = []
+
+    async def send(tasks: list[Email]) -> None:
+        served.append("emails")
+        if len(served) == 2:
+            await crew.app.queues.put_many([Sms(number=1), Sms(number=2)])
+            processors.hear()
+        crew.clock.advance(SECOND / 20)
+
+    crew.handle("emails", send, batch_size=1)
+    crew.handle("sms", lambda tasks: served.append("sms"), batch_size=1)
+    await crew.emails(*"abcde")
+    async with crew.at_work(processors=1) as processors:
+        processors.configure({SMS: QueueSettings(queue=SMS, processors_max=1)})
+        processors.assign({EMAILS: 1, SMS: 1})
+        await until(lambda: len(served) == 7)
+    assert served == ["emails", "emails", "sms", "emails", "sms", "emails", "emails"]
+
+
 async def test_settings_that_were_changed_are_read_before_anything_else_is_taken(crew: Crew):
     crew.handle("emails", lambda tasks: None, batch_size=1)
     await crew.emails("a", "b", "c")

@@ -238,15 +238,20 @@ def answered_truly(commit: Commit) -> Objections:
 
 
 def told_by_the_manager(commit: Commit) -> Objections:
-    """Only who has the chore tells workers what to work on, and no worker more than it has processors for."""
+    """Only who has the chore tells workers what to work on, and no worker more than it has processors for; but for one
+    each that stands by for a limited queue."""
     asked = _asked(commit, "assign_processors")
     if not asked:
         return
     notes, holder = notes_of(commit.world), str(asked.arguments[1])
     if notes.manager(commit.now) != holder:
         yield f"{holder} has not the chore, {notes.manager(commit.now)} has"
+    limited = {
+        str(row.queue) for _, rows in notes.settings_since for row in rows.values() if row.processors_max is not None
+    }
     for worker in notes.workers():
-        told = sum(json.loads(worker.assignment).values()) if worker.assignment else 0
+        assigned = json.loads(worker.assignment or "{}")
+        told = sum(count for queue, count in assigned.items() if count > 1 or queue not in limited)
         if told > worker.processors_max:
             yield f"{worker.name} has {worker.processors_max} processors, but {told} are assigned"
 
