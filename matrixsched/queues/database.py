@@ -84,11 +84,13 @@ class DatabaseStorage:
         letters = [Letter(receipt, reason) for receipt, reason in given.items()]
         return await self._once(self._do.set_aside_tasks(letters, self._guid()))
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
         check_visibility(visibility)
 
         async def hold(given: Mapping[Receipt, None]) -> set[int]:
-            return await self._once(self._do.extend_tasks(given, visibility=visibility))
+            return await self._once(self._do.extend_tasks(given, visibility=visibility, only_longer=only_longer))
 
         return await self._settle(receipts_of(tasks), hold, most=BATCH_SIZE_MAX)
 

@@ -152,11 +152,14 @@ class MemoryStorage:
         return settled
 
     @_alone
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
         check_visibility(visibility)
         held, settled = self._held(receipts_of(tasks))
         for row in held:
-            row.due_at = self._clock.now() + visibility
+            until = self._clock.now() + visibility
+            row.due_at = max(row.due_at, until) if only_longer else until
         return settled
 
     def _held(self, given: Iterable[Receipt]) -> tuple[list[_Row], Settled]:

@@ -38,8 +38,10 @@ class QueueStorage(Protocol):
         """Make dead letters of tasks, each with its reason."""
         ...
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
-        """Hold tasks for `visibility` from now on."""
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
+        """Hold tasks for `visibility` from now on; with `only_longer`, what is held for longer stays so."""
         ...
 
     async def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int:
@@ -94,7 +96,9 @@ class SyncQueueStorage(Protocol):
 
     def set_aside(self, letters: Iterable[tuple[Taken, str]]) -> Settled: ...
 
-    def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled: ...
+    def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled: ...
 
     def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int: ...
 

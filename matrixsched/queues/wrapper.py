@@ -34,8 +34,10 @@ class StorageWrapper:
     async def set_aside(self, letters: Iterable[tuple[Taken, str]]) -> Settled:
         return await self._inner.set_aside(letters)
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
-        return await self._inner.extend(tasks, visibility=visibility)
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
+        return await self._inner.extend(tasks, visibility=visibility, only_longer=only_longer)
 
     async def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int:
         return await self._inner.put(queue, data, at=at, delay=delay)

@@ -136,8 +136,11 @@ class Queueing(Protocol):
         """Make dead letters, once for a request; the ids of those whose receipts were good. Each id once."""
         ...
 
-    def extend_tasks(self, receipts: Collection[Receipt], *, visibility: timedelta) -> Transition[set[int]]:
-        """Hold tasks for `visibility` from now on; the ids of those whose receipts are good. Each id once.
+    def extend_tasks(
+        self, receipts: Collection[Receipt], *, visibility: timedelta, only_longer: bool = False
+    ) -> Transition[set[int]]:
+        """Hold tasks for `visibility` from now on, or as long as they are if that is longer and `only_longer` is said;
+        the ids of those whose receipts are good. Each id once.
 
         What somebody settles or extends at this moment is left to that, and is among them if its receipt is good.
         """

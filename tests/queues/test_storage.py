@@ -96,6 +96,19 @@ async def test_a_look_at_a_paused_queue_finds_nothing_until_it_is_resumed(storag
 # Who may have it.
 
 
+async def test_what_is_held_for_longer_stays_so_if_that_is_asked_for(storage: Storage, clock: ManualClock):
+    await storage.put(1, b"a")
+    (task,) = await storage.get(1, 1, visibility=10 * SECOND)
+    assert (await storage.extend([task], visibility=5 * SECOND, only_longer=True)).settled == {task.id}
+    assert (await storage.look([1]))[1].next_due_s == 10.0
+    assert (await storage.extend([task], visibility=20 * SECOND, only_longer=True)).settled == {task.id}
+    assert (await storage.look([1]))[1].next_due_s == 20.0
+    assert (await storage.extend([task], visibility=5 * SECOND)).settled == {task.id}
+    assert (await storage.look([1]))[1].next_due_s == 5.0
+    clock.advance(5 * SECOND)
+    assert (await storage.extend([task], visibility=MINUTE, only_longer=True)).stale == {task.id}
+
+
 async def test_nobody_else_gets_a_task_before_the_timeout_is_over(storage: Storage, clock: ManualClock):
     await storage.put(1, b"a")
     (task,) = await storage.get(1, 1, visibility=10 * SECOND)

@@ -154,14 +154,16 @@ def held_as_asked(commit: Commit) -> Objections:
     if not asked:
         return
     until = commit.now + asked.options["visibility"] // timedelta(microseconds=1)
+    stays = notes.before.tasks if asked.options.get("only_longer") else {}
     if asked.name == "take_tasks":
         held = {task.id: str(task.receipt.guid) for task in commit.answer}
     else:
         held = {one.task_id: str(one.guid) for one in receipts_of(asked) if one.task_id in commit.answer}
     for id, receipt in held.items():
         row = notes.after.tasks.get(id)
-        if row is None or row.receipt != receipt or row.due_at != until:
-            yield f"task {id} is to be held until {moment(until)}, but is {row}"
+        expected = max(until, stays[id].due_at) if id in stays else until
+        if row is None or row.receipt != receipt or row.due_at != expected:
+            yield f"task {id} is to be held until {moment(expected)}, but is {row}"
 
 
 def counted_as_the_table_says(commit: Commit) -> Objections:

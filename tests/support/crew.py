@@ -84,9 +84,11 @@ class TestedStorage(MemoryStorage):
         self._called("set_aside")
         return await super().set_aside(letters)
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = 60 * SECOND) -> Settled:
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = 60 * SECOND, only_longer: bool = False
+    ) -> Settled:
         self._called("extend")
-        return await super().extend(tasks, visibility=visibility)
+        return await super().extend(tasks, visibility=visibility, only_longer=only_longer)
 
 
 class Crew:
