@@ -138,7 +138,7 @@ class Managing:
         self._measure(event.queue).taken += event.tasks
 
     def _on_batch_ended(self, event: BatchEnded) -> None:
-        self._measure(event.queue).add(event.tasks, event.cycle_s)
+        self._measure(event.queue).add(event.tasks, event.busy_s)
 
     async def leave(self) -> None:
         """Stop being counted on, and let another manage at once."""

@@ -379,6 +379,8 @@ class Processors:
                 errors=errors,
                 duration_s=plan.duration_s,
                 cycle_s=self._clock.monotonic() - batch.taken_at,
+                stated_s=plan.stats.duration.total_seconds() if plan.stats and plan.stats.duration else None,
+                last_error=plan.stats.last_error if plan.stats else None,
             )
         )
 

@@ -76,12 +76,11 @@ class Fleet:
         assert len(await self.storage.get(queue, tasks)) == tasks
         self.events[UUID(int=number)].emit(BatchTaken(queue, "", tasks))
 
-    def work(self, number: int, queue: int, *, tasks: int, cycle_s: float) -> None:
+    def work(self, number: int, queue: int, *, tasks: int, cycle_s: float, stated_s: float | None = None) -> None:
         self.events[UUID(int=number)].emit(BatchTaken(queue, "", tasks))
+        counts = dict.fromkeys(("retried", "dead", "stale", "left", "errors"), 0)
         self.events[UUID(int=number)].emit(
-            BatchEnded(
-                queue, "", tasks, tasks, retried=0, dead=0, stale=0, left=0, errors=0, duration_s=0, cycle_s=cycle_s
-            )
+            BatchEnded(queue, "", tasks, tasks, **counts, duration_s=0, cycle_s=cycle_s, stated_s=stated_s)
         )
 
     async def said(self, number: int, queue: int) -> object:
@@ -289,6 +288,16 @@ async def test_whoever_manages_follows_its_own_plan_at_once(fleet: Fleet, clock:
     await worker.manage()
     await worker.report_wakeup.wait_at_most(EVERY.total_seconds(), clock)
     assert clock.monotonic() == 0.0
+
+
+async def test_a_task_takes_as_long_as_its_handler_says_if_it_does(fleet: Fleet) -> None:
+    """It may have waited for others most of the time."""
+    worker, _ = fleet.worker(1)
+    fleet.work(1, EMAILS, tasks=10, cycle_s=60.0, stated_s=5.0)
+    fleet.work(1, SMS, tasks=10, cycle_s=60.0)
+    await worker.report()
+    assert await fleet.said(1, EMAILS) == {"task_s": 0.5, "tasks": 10, "taken": 0, "batch": 10}
+    assert await fleet.said(1, SMS) == {"task_s": 6.0, "tasks": 10, "taken": 0, "batch": 10}
 
 
 async def test_a_worker_hears_of_settings_that_were_changed(fleet: Fleet) -> None:
