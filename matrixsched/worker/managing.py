@@ -167,10 +167,10 @@ class Managing:
         began = self._clock.monotonic()
         reports = await self._store.run(self._do.processor_reports(within=FRESH))
         said = _said_by_queue(reports)
-        ready = await self._store.run(self._do.count_ready(list(said), count_max=COUNT_MAX))
-        settings = {one.queue: one for one in await self._store.run(self._do.queue_settings())}
+        found = await self._store.run(self._do.queue_loads(list(said), count_max=COUNT_MAX))
         loads = tuple(
-            _load(queue, ready[queue], settings.get(queue) or QueueSettings(queue=queue), said[queue]) for queue in said
+            _load(queue, found.ready[queue], found.settings.get(queue) or QueueSettings(queue=queue), said[queue])
+            for queue in said
         )
         rooms = [_room(report) for report in reports]
         plan = plan_with_standby(loads, rooms)

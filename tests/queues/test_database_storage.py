@@ -309,6 +309,14 @@ async def test_a_look_tells_when_settings_were_changed_last(database: DatabaseSt
     }
 
 
+async def test_a_plan_is_made_of_what_is_ready_and_what_is_set(store: Store, database: DatabaseStorage):
+    await database.put(1, b"x")
+    await database.change_settings(2, lambda now: replace(now, processors_max=3))
+    found = await store.run(store.transitions.queue_loads([1, 2], count_max=9))
+    assert found.ready == {1: Ready(1, 0.0), 2: Ready(0, 0.0)}
+    assert {queue: one.processors_max for queue, one in found.settings.items()} == {2: 3}
+
+
 # Settings.
 
 
