@@ -14,6 +14,7 @@ from matrixsched.rules.arguments import check_function
 from matrixsched.rules.queues import (
     BATCH_SIZE_MAX,
     ID_MAX,
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
@@ -35,7 +36,7 @@ from matrixsched.rules.queues import (
     check_visibility,
     receipts_of,
 )
-from matrixsched.rules.times import check_integer
+from matrixsched.rules.times import check_duration, check_integer
 from matrixsched.store.queues import Letter, PeekedTask, Retry
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -114,8 +115,8 @@ class DatabaseStorage:
         checked = check_items(items)
         return await self._once(self._do.put_tasks(checked, self._guid(), tell=True)) if checked else []
 
-    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
-        return await self._run(self._do.look_queues(check_queues(queues)))
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        return await self._run(self._do.look_queues(check_queues(queues), within=check_duration("within", within)))
 
     async def stat(self, *, count_max: int = COUNT_MAX) -> Mapping[int, QueueStat]:
         """As QueueStorage.stat; counting stops at `count_max`."""

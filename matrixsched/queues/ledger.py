@@ -18,6 +18,7 @@ from anyio import from_thread
 from matrixsched.queues.storage import QueueStorage
 from matrixsched.queues.wrapper import StorageWrapper
 from matrixsched.rules.queues import (
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
@@ -157,8 +158,9 @@ class SyncBatchStorage:
     def put_many(self, items: Iterable[NewItem]) -> list[int]:
         return from_thread.run(self._inner.put_many, list(items))
 
-    def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
-        return from_thread.run(self._inner.look, list(queues))
+    def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        given = list(queues)
+        return from_thread.run(lambda: self._inner.look(given, within=within))
 
     def stat(self) -> Mapping[int, QueueStat]:
         return from_thread.run(self._inner.stat)

@@ -14,6 +14,7 @@ from uuid import UUID
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
 from matrixsched.rules.queues import (
     ID_MAX,
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
@@ -34,7 +35,7 @@ from matrixsched.rules.queues import (
     check_visibility,
     receipts_of,
 )
-from matrixsched.rules.times import check_integer
+from matrixsched.rules.times import check_duration, check_integer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -192,14 +193,16 @@ class MemoryStorage:
         return ids
 
     @_alone
-    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
-        found = {queue: self._outlook(queue) for queue in check_queues(queues) if queue not in self._paused}
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        within_s = check_duration("within", within).total_seconds()
+        found = {queue: self._outlook(queue, within_s) for queue in check_queues(queues) if queue not in self._paused}
         return {queue: outlook for queue, outlook in found.items() if outlook != Outlook(False)}
 
-    def _outlook(self, queue: int) -> Outlook:
+    def _outlook(self, queue: int, within_s: float) -> Outlook:
         now = self._clock.now()
         dues = [(row.due_at - now).total_seconds() for row in self._rows.values() if row.queue == queue]
-        return Outlook(any(due_s <= 0 for due_s in dues), min((due_s for due_s in dues if due_s > 0), default=None))
+        next_due_s = min((due_s for due_s in dues if 0 < due_s <= within_s), default=None)
+        return Outlook(any(due_s <= 0 for due_s in dues), next_due_s)
 
     @_alone
     async def stat(self) -> Mapping[int, QueueStat]:

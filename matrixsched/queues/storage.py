@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from matrixsched.rules.queues import (
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
@@ -52,8 +53,9 @@ class QueueStorage(Protocol):
         """Add tasks, all or none; their ids, in that order."""
         ...
 
-    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
-        """Which of these queues have something to take, and when the others will; of which nothing is said has none.
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        """Which of these queues have something to take, and when more will be, if that is within that time; of which
+        nothing is said has none.
 
         Nothing is taken or counted: it costs the same however much there is.
         """
@@ -104,7 +106,7 @@ class SyncQueueStorage(Protocol):
 
     def put_many(self, items: Iterable[NewItem]) -> list[int]: ...
 
-    def look(self, queues: Collection[int]) -> Mapping[int, Outlook]: ...
+    def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]: ...
 
     def stat(self) -> Mapping[int, QueueStat]: ...
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from matrixsched.queues.storage import QueueStorage
 from matrixsched.rules.queues import (
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
@@ -45,8 +46,8 @@ class StorageWrapper:
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         return await self._inner.put_many(items)
 
-    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
-        return await self._inner.look(queues)
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        return await self._inner.look(queues, within=within)
 
     async def stat(self) -> Mapping[int, QueueStat]:
         return await self._inner.stat()

@@ -78,11 +78,9 @@ class Queueing(Protocol):
         """What a plan is made of: as `count_ready` and `queue_settings` tell, in one transaction."""
         ...
 
-    def look_queues(self, queues: Sequence[int]) -> Transition[Mapping[int, Outlook]]:
-        """Which of these queues have something to take, and when the others will; of which nothing is said has none.
-
-        One look for all of them, at two entries of an index for each.
-        """
+    def look_queues(self, queues: Sequence[int], *, within: timedelta) -> Transition[Mapping[int, Outlook]]:
+        """Which of these queues have something to take, and when more will be, if that is within that time; of which
+        nothing is said has none. One look for all of them, at two entries of an index for each."""
         ...
 
     def peek_tasks(self, queue: int, *, limit: int) -> Transition[list[PeekedTask]]:

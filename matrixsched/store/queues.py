@@ -186,8 +186,8 @@ class QueueShared:
         return QueueLoads(ready, {one.queue: one for one in settings})
 
     @transition
-    def look_queues(self, queues: Sequence[int]) -> Conversation[Mapping[int, Outlook]]:
-        rows = yield self._query("look_queues", queues=list(queues))
+    def look_queues(self, queues: Sequence[int], *, within: timedelta) -> Conversation[Mapping[int, Outlook]]:
+        rows = yield self._query("look_queues", queues=list(queues), within=within)
         return {row["queue"]: self._outlook(row) for row in rows}
 
     @transition

@@ -208,7 +208,7 @@ class Processors:
         """Find out which queues have something; when that is known."""
         queues = self._rota.begin_look()
         try:
-            found = await self._storage.look(queues)
+            found = await self._storage.look(queues, within=self._policy.rest_max)
             await self._follow_settings(found)
         except BaseException:
             self._rota.look_failed()

@@ -313,8 +313,8 @@ async def test_settings_that_were_changed_are_read_before_anything_else_is_taken
     changed_at, look = crew.clock.now(), crew.storage.look
     read: list[str] = []
 
-    async def looking(queues: Any) -> Any:
-        return {queue: replace(one, settings_at=changed_at) for queue, one in (await look(queues)).items()}
+    async def looking(queues: Any, **how: Any) -> Any:
+        return {queue: replace(one, settings_at=changed_at) for queue, one in (await look(queues, **how)).items()}
 
     async def read_settings() -> None:
         read.append("tried")

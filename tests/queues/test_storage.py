@@ -78,6 +78,9 @@ async def test_a_look_tells_what_is_ready_and_what_comes_due(storage: Storage, c
     looked.pop(4, None)  # the databases tell of its settings
     assert looked == {1: (True, 0.25), 2: (False, 5.0), 3: (False, 10.0)}
     assert await storage.look([]) == await storage.look([9]) == {}
+    assert (await storage.look([1], within=SECOND / 4))[1].next_due_s == 0.25
+    assert (await storage.look([1], within=SECOND / 5))[1].next_due_s is None
+    assert await storage.look([2], within=4 * SECOND) == {}
     clock.advance(10 * SECOND)
     looked = {queue: (one.is_ready, one.next_due_s) for queue, one in (await storage.look([3, 1, 2])).items()}
     assert looked == {1: (True, None), 2: (True, None), 3: (True, None)}

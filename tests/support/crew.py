@@ -56,10 +56,10 @@ class TestedStorage(MemoryStorage):
         if failures := self.fails.get(name):
             raise failures.pop(0)
 
-    async def look(self, queues: Collection[int]) -> Mapping[int, Outlook]:
+    async def look(self, queues: Collection[int], *, within: timedelta = timedelta(minutes=1)) -> Mapping[int, Outlook]:
         self.looks += 1
         self._called("look")
-        return await super().look(queues)
+        return await super().look(queues, within=within)
 
     async def get(self, queue: int, count: int, *, visibility: timedelta = 60 * SECOND) -> list[StoredTask]:
         self.asked.append(queue)
