@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
@@ -33,6 +34,7 @@ from matrixsched.rules.times import check_integer
 from matrixsched.scheduler import Scheduler, SchedulerPolicy
 from matrixsched.semaphores import Acquired, Semaphores, TryRelease
 from matrixsched.store.callers import AsyncCaller
+from matrixsched.store.news import News
 from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
 from matrixsched.store.values import ActionFilter, ShardReport
@@ -100,12 +102,12 @@ class App:
         self.queues = Queues(
             lambda: self.store,
             lambda store: DatabaseStorage(lambda: store, chance=lambda: self.chance),
-            wrote=self._wake,
+            wrote=partial(self._wake, News.QUEUES),
             elsewhere=queue_storage,
             actions=self.handlers,
         )
         self.sync = SyncApp(self)
-        self._wakeups: list[Callable[[], None]] = []
+        self._wakeups: list[tuple[Callable[[], None], News]] = []
         self._openings = 0
 
     def scheduler_for(self, store: Store) -> Scheduler:
@@ -453,13 +455,14 @@ class App:
 
     # Wake-ups inside this process.
 
-    def on_news(self, wake: Callable[[], None]) -> None:
-        """Call `wake` after something was scheduled through this application."""
-        self._wakeups.append(wake)
+    def on_news(self, wake: Callable[[], None], *, of: News = News.ANYTHING) -> None:
+        """Call `wake` after something was scheduled, or put into a queue, through this application."""
+        self._wakeups.append((wake, of))
 
-    def _wake(self) -> None:
-        for wake in self._wakeups:
-            wake()
+    def _wake(self, news: News = News.ACTIONS) -> None:
+        for wake, of in self._wakeups:
+            if news & of:
+                wake()
 
     # Tests.
 

@@ -257,6 +257,15 @@ class BatchEnded:
     """How long the handler ran."""
     cycle_s: float
     """From the request for tasks to the last of them settled."""
+    stated_s: float | None = None
+    """How long the handler says that it was at work, if its HandlerStats do."""
+    last_error: str | None = None
+    """The handler's own words, from its HandlerStats. They may hold what tasks hold: keep them out of logs."""
+
+    @property
+    def busy_s(self) -> float:
+        """How long a processor was at these tasks: as the handler says, or all of the cycle."""
+        return self.cycle_s if self.stated_s is None else self.stated_s
 
     @property
     def is_overlong(self) -> bool:

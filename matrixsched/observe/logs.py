@@ -298,7 +298,8 @@ class Logs:
         if not logger.isEnabledFor(level):
             return
         facts = asdict(event) | {"duration_s": round(event.duration_s, 6), "cycle_s": round(event.cycle_s, 6)}
-        log(level, message, **{"queue": facts.pop("name")} | {key: facts[key] for key in facts if key != "queue"})
+        queue, untold = facts.pop("name"), {"queue", "stated_s", "last_error"}  # what handlers say is for subscribers
+        log(level, message, **{"queue": queue} | {key: facts[key] for key in facts if key not in untold})
 
     def _on_queue_handler_failed(self, event: QueueHandlerFailed) -> None:
         log(

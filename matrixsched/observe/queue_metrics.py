@@ -41,6 +41,11 @@ class QueueMetrics:
             "Those that nobody could read are unreadable, and not among the dead."
         )
         self._tasks = counter("queue_tasks", became, "queue", "result")
+        self._errors = counter(
+            "queue_errors",
+            "As handlers count them in their HandlerStats; otherwise tasks set aside, or left unsettled by a failure.",
+            "queue",
+        )
         self._slow = counter("queue_slow_cycles", "Cycles that took longer than 10 seconds.", "queue")
 
     def _define_common(self, registry: CollectorRegistry) -> None:
@@ -83,6 +88,8 @@ class QueueMetrics:
         for result, count in (results | {"dead": event.dead - unreadable, "unreadable": unreadable}).items():
             if count:
                 self._tasks.labels(name, result).inc(count)
+        if event.errors:
+            self._errors.labels(name).inc(event.errors)
         if event.is_overlong:
             self._slow.labels(name).inc()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -15,9 +15,11 @@ from matrixsched.rules.arguments import check_function
 from matrixsched.rules.queues import (
     BATCH_SIZE_MAX,
     ID_MAX,
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueSettings,
     QueueStat,
     Receipt,
@@ -30,11 +32,12 @@ from matrixsched.rules.queues import (
     check_letters,
     check_page,
     check_queue,
+    check_queues,
     check_retries,
     check_visibility,
     receipts_of,
 )
-from matrixsched.rules.times import check_integer
+from matrixsched.rules.times import check_duration, check_integer
 from matrixsched.store.queues import Letter, PeekedTask, Retry
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -84,11 +87,13 @@ class DatabaseStorage:
         letters = [Letter(receipt, reason) for receipt, reason in given.items()]
         return await self._once(self._do.set_aside_tasks(letters, self._guid()))
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
         check_visibility(visibility)
 
         async def hold(given: Mapping[Receipt, None]) -> set[int]:
-            return await self._once(self._do.extend_tasks(given, visibility=visibility))
+            return await self._once(self._do.extend_tasks(given, visibility=visibility, only_longer=only_longer))
 
         return await self._settle(receipts_of(tasks), hold, most=BATCH_SIZE_MAX)
 
@@ -111,6 +116,9 @@ class DatabaseStorage:
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         checked = check_items(items)
         return await self._once(self._do.put_tasks(checked, self._guid(), tell=True)) if checked else []
+
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        return await self._run(self._do.look_queues(check_queues(queues), within=check_duration("within", within)))
 
     async def stat(self, *, count_max: int = COUNT_MAX) -> Mapping[int, QueueStat]:
         """As QueueStorage.stat; counting stops at `count_max` of those that are ready, of the others, of the dead."""

@@ -18,9 +18,11 @@ from anyio import from_thread
 from matrixsched.queues.storage import QueueStorage
 from matrixsched.queues.wrapper import StorageWrapper
 from matrixsched.rules.queues import (
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Receipt,
     Settled,
@@ -65,11 +67,13 @@ class Ledger:
         return receipt.task_id not in self._fates and not self._under_way[receipt]
 
     def count(self, fate: Fate) -> int:
-        return sum(one is fate for one in self._fates.values())
+        with self._lock:
+            return sum(one is fate for one in self._fates.values())
 
     def met(self, fate: Fate, ids: Collection[int]) -> list[int]:
         """Which of these met that fate."""
-        return [id for id in ids if self._fates.get(id) is fate]
+        with self._lock:
+            return [id for id in ids if self._fates.get(id) is fate]
 
     def lose(self, ids: Collection[int]) -> None:
         """An extension found that these are not ours any more; what is being settled hears so by itself."""
@@ -142,15 +146,21 @@ class SyncBatchStorage:
     def set_aside(self, letters: Iterable[tuple[Taken, str]]) -> Settled:
         return from_thread.run(self._inner.set_aside, list(letters))
 
-    def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
+    def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
         given = list(tasks)
-        return from_thread.run(lambda: self._inner.extend(given, visibility=visibility))
+        return from_thread.run(lambda: self._inner.extend(given, visibility=visibility, only_longer=only_longer))
 
     def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int:
         return from_thread.run(lambda: self._inner.put(queue, data, at=at, delay=delay))
 
     def put_many(self, items: Iterable[NewItem]) -> list[int]:
         return from_thread.run(self._inner.put_many, list(items))
+
+    def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        given = list(queues)
+        return from_thread.run(lambda: self._inner.look(given, within=within))
 
     def stat(self) -> Mapping[int, QueueStat]:
         return from_thread.run(self._inner.stat)

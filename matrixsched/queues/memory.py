@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import wraps
@@ -14,9 +14,11 @@ from uuid import UUID
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
 from matrixsched.rules.queues import (
     ID_MAX,
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Receipt,
     Settled,
@@ -28,11 +30,12 @@ from matrixsched.rules.queues import (
     check_letters,
     check_page,
     check_queue,
+    check_queues,
     check_retries,
     check_visibility,
     receipts_of,
 )
-from matrixsched.rules.times import check_integer
+from matrixsched.rules.times import check_duration, check_integer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -150,11 +153,14 @@ class MemoryStorage:
         return settled
 
     @_alone
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
         check_visibility(visibility)
         held, settled = self._held(receipts_of(tasks))
         for row in held:
-            row.due_at = self._clock.now() + visibility
+            until = self._clock.now() + visibility
+            row.due_at = max(row.due_at, until) if only_longer else until
         return settled
 
     def _held(self, given: Iterable[Receipt]) -> tuple[list[_Row], Settled]:
@@ -185,6 +191,18 @@ class MemoryStorage:
             self._known.add(item.queue)
             ids.append(id)
         return ids
+
+    @_alone
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        within_s = check_duration("within", within).total_seconds()
+        found = {queue: self._outlook(queue, within_s) for queue in check_queues(queues) if queue not in self._paused}
+        return {queue: outlook for queue, outlook in found.items() if outlook != Outlook(False)}
+
+    def _outlook(self, queue: int, within_s: float) -> Outlook:
+        now = self._clock.now()
+        dues = [(row.due_at - now).total_seconds() for row in self._rows.values() if row.queue == queue]
+        next_due_s = min((due_s for due_s in dues if 0 < due_s <= within_s), default=None)
+        return Outlook(any(due_s <= 0 for due_s in dues), next_due_s)
 
     @_alone
     async def stat(self) -> Mapping[int, QueueStat]:

@@ -25,6 +25,9 @@ from matrixsched.rules.times import check_duration, check_integer
 __all__ = ["BatchResult", "DeadLetter", "Done", "HandlerStats", "ItemResult", "RetryAt", "results_of", "retry_or_bury"]
 
 
+COUNT_MAX = 2**31 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """Nothing can be done with this task: set it aside, with a reason for a person to read."""
@@ -45,9 +48,18 @@ class HandlerStats:
     processed: int = 0
     errors: int = 0
     retried: int = 0
+    """Those that it let come back, as far as it knows; what counts is what the storage said of them."""
     duration: timedelta = timedelta(0)
+    """How long it was at work, if that is not as long as it ran: whoever manages plans with it. Nothing: as it ran."""
     last_error: str | None = None
-    """In the handler's own words: it reaches neither logs nor metrics."""
+    """In the handler's own words: it reaches subscribers to BatchEnded, and neither logs nor metrics."""
+
+    def __post_init__(self) -> None:
+        for name in ("processed", "errors", "retried"):
+            check_integer(f"HandlerStats.{name}", getattr(self, name), least=0, most=COUNT_MAX)
+        check_duration("HandlerStats.duration", self.duration)
+        if self.last_error is not None and not isinstance(self.last_error, str):
+            raise BadInput(f"HandlerStats.last_error must be a string, not {type(self.last_error).__name__}")
 
 
 ItemResult: TypeAlias = Done | RetryAt | DeadLetter

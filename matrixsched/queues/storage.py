@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from matrixsched.rules.queues import (
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Settled,
     StoredTask,
@@ -37,8 +39,10 @@ class QueueStorage(Protocol):
         """Make dead letters of tasks, each with its reason."""
         ...
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
-        """Hold tasks for `visibility` from now on."""
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
+        """Hold tasks for `visibility` from now on; with `only_longer`, what is held for longer stays so."""
         ...
 
     async def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int:
@@ -47,6 +51,14 @@ class QueueStorage(Protocol):
 
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         """Add tasks, all or none; their ids, in that order."""
+        ...
+
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        """Which of these queues have something to take, and when more will be, if that is within that time; of which
+        nothing is said has none.
+
+        Nothing is taken or counted: it costs the same however much there is.
+        """
         ...
 
     async def stat(self) -> Mapping[int, QueueStat]:
@@ -86,11 +98,15 @@ class SyncQueueStorage(Protocol):
 
     def set_aside(self, letters: Iterable[tuple[Taken, str]]) -> Settled: ...
 
-    def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled: ...
+    def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled: ...
 
     def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int: ...
 
     def put_many(self, items: Iterable[NewItem]) -> list[int]: ...
+
+    def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]: ...
 
     def stat(self) -> Mapping[int, QueueStat]: ...
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from matrixsched.queues.storage import QueueStorage
 from matrixsched.rules.queues import (
+    LOOK_WITHIN,
     VISIBILITY_DEFAULT,
     DeadTask,
     NewItem,
+    Outlook,
     QueueStat,
     Settled,
     StoredTask,
@@ -33,14 +35,19 @@ class StorageWrapper:
     async def set_aside(self, letters: Iterable[tuple[Taken, str]]) -> Settled:
         return await self._inner.set_aside(letters)
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT) -> Settled:
-        return await self._inner.extend(tasks, visibility=visibility)
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
+    ) -> Settled:
+        return await self._inner.extend(tasks, visibility=visibility, only_longer=only_longer)
 
     async def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int:
         return await self._inner.put(queue, data, at=at, delay=delay)
 
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         return await self._inner.put_many(items)
+
+    async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
+        return await self._inner.look(queues, within=within)
 
     async def stat(self) -> Mapping[int, QueueStat]:
         return await self._inner.stat()

@@ -34,6 +34,8 @@ BATCH_SIZE_MAX = 10_000
 VISIBILITY_DEFAULT = timedelta(seconds=60)
 VISIBILITY_MIN = timedelta(seconds=1)
 VISIBILITY_MAX = timedelta(hours=12)
+LOOK_WITHIN = timedelta(minutes=1)
+"""So far ahead a look tells what comes due, unless it is said otherwise."""
 CYCLE_S_MAX = 10.0
 """A batch should be taken, handled and settled within this time, so that a worker stops soon after it is told to."""
 DATA_BYTES_MAX = 1024 * 1024
@@ -111,6 +113,19 @@ class QueueStat:
     oldest_ready_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What can be taken of a queue, and when: a hint, for others may be quicker."""
+
+    is_ready: bool
+    """Something can be taken now."""
+    next_due_s: float | None = None
+    """How long until the next of what cannot be taken yet is due, if that is soon; whoever has it may settle it before,
+    or extend it."""
+    settings_at: datetime | None = None
+    """When its settings were changed last, where there are any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSample:
     """How a queue stood at a time; counting may have stopped."""
@@ -168,6 +183,10 @@ class QueueSettings:
 
 def check_queue(queue: object) -> int:
     return check_integer("queue", queue, least=0, most=QUEUE_MAX)
+
+
+def check_queues(queues: object) -> list[int]:
+    return [check_queue(queue) for queue in each("queues", queues, "a list of numbers of queues")]
 
 
 def check_count(argument: str, count: object) -> int:

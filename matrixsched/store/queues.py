@@ -1,4 +1,4 @@
-"""The part of the protocol that typed queues are made of. One implementation for each database, the same promises.
+"""Typed queues in a database: what is read and written of them, as far as it is the same for each (queueing.py).
 
 Whoever takes tasks moves their due time to the end of the visibility timeout and leaves a receipt in them; whoever
 settles them names it, and the row is written only if it still bears that receipt and the timeout is not over. So a task
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID, uuid5
 
-from matrixsched.rules.queues import DeadTask, NewItem, QueueSettings, QueueStat, Receipt, StoredTask
+from matrixsched.rules.queues import DeadTask, NewItem, Outlook, QueueSettings, QueueStat, Receipt, StoredTask
 from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition, transaction, transition
 from matrixsched.store.values import Answer, Ended
 
@@ -57,6 +57,13 @@ class Ready:
     tasks: int
     oldest_s: float
     """How long the oldest has been ready; 0 if none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoads:
+    ready: Mapping[int, Ready]
+    settings: Mapping[int, QueueSettings]
+    """Of those that have any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,120 +110,6 @@ class SweptTasks:
     """The id behind which to go on; None when the round is complete."""
     shortened: int
     """Taken tasks that the database's clock had left behind."""
-
-
-class Queueing(Protocol):
-    def put_tasks(self, items: Sequence[NewItem], request_guid: UUID, *, tell: bool) -> Transition[list[int]]:
-        """Add tasks, all or none, once for a request; their ids, in that order, also if it was sent before."""
-        ...
-
-    def record_deliveries(self, ended: Sequence[Ended], *, history_max: int) -> Transition[Mapping[UUID, Answer]]:
-        """As `record`; and what is delivered by an attempt that is recorded now becomes a task, in one transaction."""
-        ...
-
-    def take_tasks(self, queue: int, count: int, guid: UUID, *, visibility: timedelta) -> Transition[list[StoredTask]]:
-        """Take tasks that are ready, the longest ready first, under receipts of this guid; none of a paused queue.
-
-        Where no answer comes, what was taken comes back when the visibility timeout is over.
-        """
-        ...
-
-    def done_tasks(self, receipts: Collection[Receipt], *, again: bool = False) -> Transition[set[int]]:
-        """Delete tasks; the ids of those whose receipts were good. Each id once.
-
-        `again`, because no answer came to the first try: then also the ids of those that are not there any more.
-        """
-        ...
-
-    def retry_tasks(self, retries: Collection[Retry], request_guid: UUID) -> Transition[set[int]]:
-        """Let tasks come back later, once for a request; the ids of those whose receipts were good. Each id once."""
-        ...
-
-    def set_aside_tasks(self, letters: Collection[Letter], request_guid: UUID) -> Transition[set[int]]:
-        """Make dead letters, once for a request; the ids of those whose receipts were good. Each id once."""
-        ...
-
-    def extend_tasks(self, receipts: Collection[Receipt], *, visibility: timedelta) -> Transition[set[int]]:
-        """Hold tasks for `visibility` from now on; the ids of those whose receipts are good. Each id once.
-
-        What somebody settles or extends at this moment is left to that, and is among them if its receipt is good.
-        """
-        ...
-
-    def count_queues(self, *, count_max: int) -> Transition[QueueCounts]:
-        """How many tasks there are, by queue. Counting stops at `count_max` of those that are ready, of those that are
-        not (the next due first), and of the dead."""
-        ...
-
-    def count_ready(self, queues: Sequence[int], *, count_max: int) -> Transition[Mapping[int, Ready]]:
-        """How much of each of these queues is ready; counting stops at `count_max`, and nothing else is read."""
-        ...
-
-    def peek_tasks(self, queue: int, *, limit: int) -> Transition[list[PeekedTask]]:
-        """The first tasks of a queue in the order in which they are due, taken ones among them."""
-        ...
-
-    def retry_now(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Transition[int]:
-        """Make delayed tasks ready, these or the next due; how many were."""
-        ...
-
-    def purge_tasks(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Transition[int]:
-        """Delete tasks that nobody has, these or the next due; how many were. None are left when it says 0."""
-        ...
-
-    def dead_letters(self, queue: int, *, after: int, limit: int) -> Transition[list[DeadTask]]: ...
-
-    def redrive(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Transition[int]:
-        """Let dead letters come back as if they were new, these or the first ones; how many did."""
-        ...
-
-    def purge_dead(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Transition[int]: ...
-
-    def sweep_tasks(self, after: int, *, limit: int, reach: timedelta) -> Transition[SweptTasks]:
-        """Of the next tasks by id, cut the timeouts that end later than `reach` from now."""
-        ...
-
-    # Settings.
-
-    def queue_settings(self) -> Transition[list[QueueSettings]]:
-        """Of all queues that have any."""
-        ...
-
-    def change_queue_settings(
-        self, queue: int, change: Callable[[QueueSettings], QueueSettings]
-    ) -> Transition[QueueSettings]:
-        """Change them to what follows from what they are."""
-        ...
-
-    def pause_queue(self, queue: int) -> Transition[bool]:
-        """Hand out nothing of it; whether it was not so before."""
-        ...
-
-    def resume_queue(self, queue: int) -> Transition[bool]: ...
-
-    # Workers, and whoever tells them what to work on: the holder of the chore `queues`.
-
-    def report_processors(
-        self, worker: UUID, *, name: str, processors_max: int, report: Mapping[str, Any]
-    ) -> Transition[Assigned]:
-        """Say that a worker is there and what it did; what it is told to do."""
-        ...
-
-    def processor_reports(self, *, within: timedelta) -> Transition[list[WorkerReport]]:
-        """Of the workers that were seen so lately."""
-        ...
-
-    def assign_processors(self, assignments: Mapping[UUID, Assignment], holder: UUID) -> Transition[set[UUID]]:
-        """Tell workers what to work on, if the chore is still the holder's; those that were told."""
-        ...
-
-    def leave_processors(self, worker: UUID) -> Transition[bool]:
-        """A worker that stops takes its leave; whether it was known."""
-        ...
-
-    def forget_processors(self, *, unseen_for: timedelta) -> Transition[int]:
-        """Forget workers that were not seen for so long; how many."""
-        ...
 
 
 class QueueShared:
@@ -285,6 +178,17 @@ class QueueShared:
     def count_ready(self, queues: Sequence[int], *, count_max: int) -> Conversation[Mapping[int, Ready]]:
         rows = yield self._query("count_ready", queues=list(queues), count_max=count_max)
         return {row["queue"]: self._ready(row) for row in rows}
+
+    @transaction
+    def queue_loads(self, queues: Sequence[int], *, count_max: int) -> Conversation[QueueLoads]:
+        ready = yield from self.count_ready(queues, count_max=count_max).begin()
+        settings = yield from self.queue_settings().begin()
+        return QueueLoads(ready, {one.queue: one for one in settings})
+
+    @transition
+    def look_queues(self, queues: Sequence[int], *, within: timedelta) -> Conversation[Mapping[int, Outlook]]:
+        rows = yield self._query("look_queues", queues=list(queues), within=within)
+        return {row["queue"]: self._outlook(row) for row in rows}
 
     @transition
     def peek_tasks(self, queue: int, *, limit: int) -> Conversation[list[PeekedTask]]:
@@ -420,6 +324,14 @@ class QueueShared:
     def _ready(self, row: Row) -> Ready:
         oldest_at, now = self._moment_or_none(row["oldest_ready_at"]), self._moment(row["now"])
         return Ready(row["ready"], 0.0 if oldest_at is None else (now - oldest_at).total_seconds())
+
+    def _outlook(self, row: Row) -> Outlook:
+        next_due_at, now = self._moment_or_none(row["next_due_at"]), self._moment(row["now"])
+        return Outlook(
+            bool(row["ready"]),
+            None if next_due_at is None else (next_due_at - now).total_seconds(),
+            self._moment_or_none(row["settings_at"]),
+        )
 
     def _stat(self, queue: int, row: Row) -> QueueStat:
         return QueueStat(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from matrixsched.store.news import News
 from matrixsched.store.statements import Dialect
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
@@ -60,8 +61,9 @@ class Store(Protocol):
         """Remove the installation and everything in it; for tests that made one of their own."""
         ...
 
-    async def watch(self, changed: Callable[[], None]) -> None:
-        """Call `changed` soon after others changed something; runs until cancelled, reconnects by itself."""
+    async def watch(self, changed: Callable[[News], None]) -> None:
+        """Call `changed` soon after others changed something, with what that was of, or ANYTHING where that cannot be
+        told; runs until cancelled, reconnects by itself."""
         ...
 
     def sibling(self) -> Store:

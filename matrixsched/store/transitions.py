@@ -16,7 +16,7 @@ from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
 from matrixsched.store.planning import Planning
-from matrixsched.store.queues import Queueing
+from matrixsched.store.queueing import Queueing
 from matrixsched.store.reports import Reporting
 from matrixsched.store.semaphores import Semaphoring
 from matrixsched.store.stock import Stock

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
+from matrixsched.store.news import News
 from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -54,7 +55,7 @@ class StoreWrapper(ABC):
     async def drop(self) -> None:
         await self._inner.drop()
 
-    async def watch(self, changed: Callable[[], None]) -> None:
+    async def watch(self, changed: Callable[[News], None]) -> None:
         await self._inner.watch(changed)
 
     @abstractmethod

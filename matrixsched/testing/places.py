@@ -12,6 +12,7 @@ import anyio.to_thread
 from anyio.from_thread import BlockingPortal
 
 from matrixsched.clock import Chance, Clock, SystemChance
+from matrixsched.store.news import News
 from matrixsched.store.opening import open_store
 from matrixsched.store.sqlite.store import SqliteStore
 from matrixsched.store.store import Store
@@ -82,7 +83,7 @@ class PortalStore(StoreWrapper):
     async def drop(self) -> None:
         await anyio.to_thread.run_sync(partial(self._portal.call, self._inner.drop))
 
-    async def watch(self, changed: Callable[[], None]) -> None:
+    async def watch(self, changed: Callable[[News], None]) -> None:
         """Nobody tells: a worker looks when the test travels, or when this process schedules something."""
         await anyio.sleep_forever()
 

@@ -77,7 +77,8 @@ class Batches:
         asked_at = self._clock.monotonic()
         held = {batch: batch.ledger.unsettled for batch in batches}
         tasks = [task for open, _ in held.values() for task in open]
-        answer = await storage.extend(tasks, visibility=visibility) if tasks else None
+        # What the handler itself holds on to for longer stays so.
+        answer = await storage.extend(tasks, visibility=visibility, only_longer=True) if tasks else None
         for batch, (_, is_whole) in held.items():
             batch.prolonged(asked_at, is_whole=is_whole)
             if answer is not None and answer.stale:

@@ -26,7 +26,7 @@ from matrixsched.queues.tasks import QueueTask
 from matrixsched.worker.batches import REST_MIN_S, Batch
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
-from matrixsched.worker.run import Cause, leave
+from matrixsched.worker.run import Cause, called, leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Calls:
                     return None  # cancelled before it began
                 call.in_thread = True
             try:
-                return function()
+                return called(function)
             finally:
                 with self._leaking:
                     call.in_thread, call.has_left_thread = False, True

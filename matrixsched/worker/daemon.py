@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -18,6 +19,7 @@ import matrixsched
 from matrixsched.clock import Clock
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
+from matrixsched.store.news import News
 from matrixsched.store.store import Store
 from matrixsched.worker.balancing import Balancing
 from matrixsched.worker.beside import running_beside
@@ -123,6 +125,8 @@ class Worker:
             lease=self.policy.shard_lease,
             clock=self._clock,
         )
+        if app.queues.is_in_database:
+            self.processors.on_settings_change = self.managing.hear_settings
         self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
         self._news = Wakeup()
         self._changes = Wakeup()
@@ -132,7 +136,8 @@ class Worker:
         self._given_up: HandlersLeaked | None = None
         self.running = anyio.Event()
         """Set once the worker looks for work."""
-        app.on_news(self._hear)
+        app.on_news(partial(self._hear, News.ACTIONS), of=News.ACTIONS)
+        app.on_news(partial(self._hear, News.QUEUES), of=News.QUEUES)
 
     # Life.
 
@@ -207,7 +212,7 @@ class Worker:
             self._start(feeding, "balance", self.balancing.step, self._changes)
         feeding.start_soon(self._guard_slots)
         if self._is_managed:
-            self._start(feeding, "report", self.managing.report, Wakeup())
+            self._start(feeding, "report", self.managing.report, self.managing.report_wakeup)
             self._start(feeding, "manage", self.managing.manage, Wakeup())
         self._start(feeding, "tidy", self.tidying.step, Wakeup())
 
@@ -240,11 +245,12 @@ class Worker:
         """Handlers that go on although nobody waits for them any more."""
         return self.runner.leaked + self.processors.leaked
 
-    def _hear(self) -> None:
+    def _hear(self, news: News) -> None:
         """Something was written: there may be work, or a semaphore to balance."""
-        self._news.set()
-        self._changes.set()
-        if self.runs_queues:
+        if News.ACTIONS in news:
+            self._news.set()
+            self._changes.set()
+        if News.QUEUES in news and self.runs_queues:
             self.processors.hear()
 
     def _start(self, group: anyio.abc.TaskGroup, name: str, step: Step, wakeup: Wakeup) -> None:

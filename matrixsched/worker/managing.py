@@ -1,7 +1,6 @@
 """Managing: one worker at a time decides how many processors each queue gets, and every worker follows.
 
-    report      each worker says what its processors did and have in hand, and hears what they are to do, and under
-                which settings
+    report      each worker says what its processors did and have in hand, and hears what they are to do
     manage      whoever has the chore reads what all said and what waits, plans, and writes what has changed
     sample      how queues stand, for metrics
 
@@ -21,12 +20,14 @@ from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.events import BatchEnded, BatchTaken, Events, ProcessorsAssigned, QueuesSampled
-from matrixsched.rules.processors import QueueLoad, WorkerRoom, plan_processors
+from matrixsched.rules.processors import QueueLoad, WorkerRoom
 from matrixsched.rules.queues import QUEUE_MAX, QueueSample, QueueSettings, QueueStat
+from matrixsched.rules.standby import plan_with_standby
 from matrixsched.store.chores import QUEUES
 from matrixsched.store.queues import Ready, WorkerReport
 from matrixsched.store.store import Store
 from matrixsched.worker.chore import Chore
+from matrixsched.worker.pace import Wakeup
 
 EVERY = timedelta(seconds=5)
 """How often it is planned, and how often workers report: a queue that fills up has its processors after twice that at
@@ -37,6 +38,7 @@ COUNT_MAX = 10_000
 """Counting stops there: two queues that have more than that are alike, whatever they have."""
 GONE = timedelta(days=1)
 """Who was not seen for so long is forgotten."""
+FORGET_EVERY_S = 600.0
 SAMPLE_EVERY_S = 15.0
 SAMPLE_COUNT_MAX = 10_000
 NEWEST_PART = 0.5
@@ -86,6 +88,9 @@ class Managing:
         self._measures: dict[int, _Measure] = {}
         self._told: Mapping[int, int] | None = None
         self._settings: Mapping[int, QueueSettings] = {}
+        self._forgot_at: float | None = None
+        self.report_wakeup = Wakeup()
+        """Set when whoever manages here has told workers something: one of them is this one."""
         self._has_reported = False
         """Or may have, if an answer was lost."""
         events.subscribe(BatchTaken, self._on_batch_taken)
@@ -108,10 +113,10 @@ class Managing:
         if answer is not None and answer != self._told:
             self._told = dict(answer)
             self._processors.assign(self._told)
-        await self._hear_settings()
         return EVERY.total_seconds()
 
-    async def _hear_settings(self) -> None:
+    async def hear_settings(self) -> None:
+        """Read what was set for the queues: whoever sees that it was changed does so, before the next batch."""
         settings = await self._store.run(self._do.queue_settings())
         found = {one.queue: one for one in settings if one.queue in self._queues}
         if found != self._settings:
@@ -133,7 +138,7 @@ class Managing:
         self._measure(event.queue).taken += event.tasks
 
     def _on_batch_ended(self, event: BatchEnded) -> None:
-        self._measure(event.queue).add(event.tasks, event.cycle_s)
+        self._measure(event.queue).add(event.tasks, event.busy_s)
 
     async def leave(self) -> None:
         """Stop being counted on, and let another manage at once."""
@@ -148,24 +153,31 @@ class Managing:
         """Plan for all, if it is our turn; the rest until it may be."""
         if self._is_at_work and await self.chore.take() is not None:
             await self._plan()
-            await self._store.run(self._do.forget_processors(unseen_for=GONE))
+            await self._forget()
             await self.chore.end()
         return EVERY.total_seconds()
+
+    async def _forget(self) -> None:
+        now = self._clock.monotonic()
+        if self._forgot_at is None or now >= self._forgot_at + FORGET_EVERY_S:
+            await self._store.run(self._do.forget_processors(unseen_for=GONE))
+            self._forgot_at = now
 
     async def _plan(self) -> None:
         began = self._clock.monotonic()
         reports = await self._store.run(self._do.processor_reports(within=FRESH))
         said = _said_by_queue(reports)
-        ready = await self._store.run(self._do.count_ready(list(said), count_max=COUNT_MAX))
-        settings = {one.queue: one for one in await self._store.run(self._do.queue_settings())}
+        found = await self._store.run(self._do.queue_loads(list(said), count_max=COUNT_MAX))
         loads = tuple(
-            _load(queue, ready[queue], settings.get(queue) or QueueSettings(queue=queue), said[queue]) for queue in said
+            _load(queue, found.ready[queue], found.settings.get(queue) or QueueSettings(queue=queue), said[queue])
+            for queue in said
         )
         rooms = [_room(report) for report in reports]
-        plan = plan_processors(loads, rooms)
+        plan = plan_with_standby(loads, rooms)
         changed = {one.worker: plan[one.worker] for one in reports if plan[one.worker] != one.assigned.assignment}
         if changed:
             await self._store.run(self._do.assign_processors(changed, self._worker))
+            self.report_wakeup.set()
         self._events.emit(
             ProcessorsAssigned(
                 loads,

@@ -1,5 +1,6 @@
 """Job processors: each takes a batch of a queue, lets it be handled, settles it, and looks where to go next.
 
+look       at all queues at once, when there are news, when something comes due, and now and then
 take       up to batch_size tasks of the queue whose turn it is, for the visibility timeout
 read       what cannot be read is set aside, what is too new is left to others; the handler gets the rest
 handle     as calling.py says, within its time limit; meanwhile another thread prolongs the batch (batches.py)
@@ -8,8 +9,8 @@ settle     what the handler returned, but not what it settled itself; the rest c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from matrixsched.queues.ledger import Fate
 from matrixsched.queues.results import HandlerStats, results_of
 from matrixsched.queues.storage import QueueStorage
 from matrixsched.queues.tasks import QueueTask
-from matrixsched.rules.queues import BATCH_SIZE_MAX
+from matrixsched.rules.queues import BATCH_SIZE_MAX, Outlook
 from matrixsched.worker.batches import Batch, Batches
 from matrixsched.worker.calling import Call, Calls, Raised
 from matrixsched.worker.pace import Step, Wakeup, described
@@ -78,6 +79,9 @@ class Processors:
         self._settling = Settling(storage, clock=clock, chance=chance)
         self.on_batch_end: Callable[[Batch, Plan], object] = lambda batch, plan: None
         """For tests that want to know of each task: events name none of them."""
+        self.on_settings_change: Callable[[], Awaitable[None]] = _nothing
+        """Called when what is set for the queues was changed, before the next batch is taken."""
+        self._settings_at: Mapping[int, datetime] = {}
         self._wakeups: list[Wakeup] = []
         self._calls = Calls(handlers_storage, policy, clock=clock, leaked=self._on_leak)
         self._cycles = 0
@@ -142,7 +146,7 @@ class Processors:
 
     def hear(self) -> None:
         """There may be something in queues that were empty."""
-        self._rota.hear(self._clock.monotonic())
+        self._rota.hear()
         self._wake()
 
     def _wake(self) -> None:
@@ -190,6 +194,8 @@ class Processors:
         rest_s, now = self._policy.rest_max.total_seconds(), self._clock.monotonic()
         if self._stopping.is_set() or number >= self.processors_max - self._calls.abandoned:
             return rest_s  # a thread that goes on alone takes the place of one
+        if self._rota.wants_look(now):
+            now = await self._look()
         seat = self._rota.pick(now)
         if seat is None:
             if not self._rota.is_asking:
@@ -197,6 +203,27 @@ class Processors:
             return self._rota.rest_s(now)
         await self._cycle(seat)
         return 0.0
+
+    async def _look(self) -> float:
+        """Find out which queues have something; when that is known."""
+        queues = self._rota.begin_look()
+        try:
+            found = await self._storage.look(queues, within=self._policy.rest_max)
+            await self._follow_settings(found)
+        except BaseException:
+            self._rota.look_failed()
+            raise
+        self._looked_at = now = self._clock.monotonic()
+        self._rota.looked(found, now)
+        if self._rota.has_open(now):
+            self._wake()  # there may be more than one can do; and somebody else has to look in time
+        return now
+
+    async def _follow_settings(self, found: Mapping[int, Outlook]) -> None:
+        settings_at = {queue: one.settings_at for queue, one in found.items() if one.settings_at is not None}
+        if settings_at != self._settings_at:
+            await self.on_settings_change()
+            self._settings_at = settings_at
 
     async def run_ready(self) -> int:
         """By hand: handle what can be taken now, queue by queue; how many tasks that were.
@@ -234,14 +261,14 @@ class Processors:
 
     async def _take(self, handler: BatchHandler, count: int) -> Batch | None:
         queue, visibility = handler.queue, self._visibility(handler)
-        news, asked_at = self._rota.news, self._clock.monotonic()
+        looks, asked_at = self._rota.looks, self._clock.monotonic()
         try:
             tasks = await self._storage.get(queue.id, count, visibility=visibility)
         except BaseException:
             self._rota.refused(queue.id)
             raise
-        self._looked_at = now = self._clock.monotonic()
-        self._rota.answered(queue.id, now, is_full=len(tasks) >= count, news=news)
+        self._looked_at = self._clock.monotonic()
+        self._rota.answered(queue.id, is_full=len(tasks) >= count, looks=looks)
         if not tasks:
             return None
         if len(tasks) >= count:
@@ -277,7 +304,7 @@ class Processors:
         await self._settling.carry_out(batch, plan, may_wait=lambda: not self._stopping.is_set())
         delays = [when.total_seconds() for _, when in plan.retries if isinstance(when, timedelta)]
         if delays:
-            self._rota.expect(batch.handler.queue.id, self._clock.monotonic() + min(delays))
+            self._rota.expect(self._clock.monotonic() + min(delays))
             self._wake()
 
     # The handler.
@@ -352,5 +379,11 @@ class Processors:
                 errors=errors,
                 duration_s=plan.duration_s,
                 cycle_s=self._clock.monotonic() - batch.taken_at,
+                stated_s=plan.stats.duration.total_seconds() if plan.stats and plan.stats.duration else None,
+                last_error=plan.stats.last_error if plan.stats else None,
             )
         )
+
+
+async def _nothing() -> None:
+    """Queues that are not in the database have no settings."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
 from matrixsched.context import Context
+from matrixsched.errors import BadInput
 from matrixsched.handlers import Handler
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.outcome import Ending, Stopped, TimedOut
 from matrixsched.worker.leases import Held
+
+T = TypeVar("T")
 
 
 class Cause(Enum):
@@ -120,3 +124,12 @@ def _message(error: BaseException) -> str:
         return str(error)
     except BaseException as another:  # an error is text of somebody else's making, too
         return f"(its message cannot be shown: {type(another).__name__})"
+
+
+def called(function: Callable[..., T], *arguments: object) -> T:
+    """What a handler that runs in a thread returns. GeneratorExit becomes an error like any other: thrown into whoever
+    awaits the thread, Python would take it for the end of all of them, and so of the worker."""
+    try:
+        return function(*arguments)
+    except GeneratorExit:
+        raise BadInput("the handler raised GeneratorExit: raise an exception that says what went wrong") from None

@@ -51,7 +51,7 @@ from matrixsched.worker.line import Line
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
-from matrixsched.worker.run import Cause, Run, context_of, describe, ending_of, is_cancelled, leave
+from matrixsched.worker.run import Cause, Run, called, context_of, describe, ending_of, is_cancelled, leave
 from matrixsched.worker.slowing import tell_fleet
 
 TURN_S = 0.005
@@ -337,7 +337,7 @@ class Runner:
                     return None  # cancelled before it began
                 run.in_thread = True
             try:
-                return run.handler.function(*arguments)
+                return called(run.handler.function, *arguments)
             finally:
                 with self._leaking:
                     run.in_thread = False

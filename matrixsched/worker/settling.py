@@ -16,8 +16,10 @@ from matrixsched.rules.queues import Settled, StoredTask, Taken
 from matrixsched.rules.texts import storable
 from matrixsched.worker.batches import Batch
 
-TOO_NEW_DELAY = timedelta(seconds=10)
-"""Until a task of a newer contract is offered again: most likely this worker is the older one, and others are not."""
+TOO_NEW_DELAY, TOO_NEW_DELAY_MAX = timedelta(seconds=10), timedelta(minutes=5)
+"""Until a task of a newer contract is offered again: most likely this worker is the older one, and others are not.
+Every return to the queue counts as an attempt, this one as well: so the delay doubles each time, lest a fleet that
+changes to a newer release slowly uses up in two minutes what its handlers would give the task (retry_or_bury: ten)."""
 _PASSING = (DatabaseUnavailable, DatabaseBusy, OutcomeUnknown)
 
 
@@ -44,7 +46,7 @@ class Plan:
             try:
                 tasks.append(batch.handler.decode(stored))
             except TaskTooNew:
-                self.retries.append((stored, TOO_NEW_DELAY))
+                self.retries.append((stored, too_new_delay(stored.attempts)))
             except Exception as error:
                 self.unreadable.add(stored.id)
                 # What others say of bytes that they did not expect may hold them.
@@ -74,6 +76,11 @@ class Plan:
         self.done = [task for task in self.done if task.id in still]
         self.retries = [(task, when) for task, when in self.retries if task.id in still]
         self.letters = [(task, reason) for task, reason in self.letters if task.id in still]
+
+
+def too_new_delay(attempts: int) -> timedelta:
+    times: int = 2 ** min(attempts, 10)  # by then it is at its most, and larger powers have no end
+    return min(TOO_NEW_DELAY * times, TOO_NEW_DELAY_MAX)
 
 
 def _kind(error: BaseException) -> str:

@@ -121,7 +121,7 @@ async def test_whoever_listens_tries_again_when_the_server_shuts_down_at_that_mo
     heard = anyio.Event()
     proxy.turn_away(turned_away)
     async with anyio.create_task_group() as group:
-        group.start_soon(app.store.watch, heard.set)
+        group.start_soon(app.store.watch, lambda news: heard.set())
         with anyio.fail_after(10):
             await heard.wait()
         group.cancel_scope.cancel()

@@ -214,7 +214,7 @@ EVENTS = [
     SemaphoresSampled((SemaphoreSample(key="pool", held=2, asked=1, waiting=3, oldest_wait_s=1.5),)),
     ProcessorsRunning(2),
     BatchTaken(7, "emails", 10),
-    BatchEnded(7, "emails", 10, 6, 1, 1, 1, left=1, errors=2, duration_s=0.2, cycle_s=11.5),
+    BatchEnded(7, "emails", 10, 6, 1, 1, 1, left=1, errors=2, duration_s=0.2, cycle_s=11.5, last_error=SECRET),
     TaskSetAside(7, "emails", 1234, SECRET, unreadable=False),
     ProcessorsAssigned((QueueLoad(queue=7, ready=5),), {"host/1": {7: 2}}, moved=1, took_s=0.01),
     QueuesSampled((QueueSample(queue=7, name="emails", ready=5, taken=1, delayed=0, dead=2, oldest_ready_s=1.5),)),

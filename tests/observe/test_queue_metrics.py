@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client import generate_latest
 
 from matrixsched import App
@@ -74,6 +76,14 @@ def test_what_becomes_of_tasks_is_counted() -> None:
     expected = {"processed": 9, "retried": 4, "dead": 3, "stale": 2, "unreadable": 1}
     name = 'matrixsched_queue_tasks_total{{queue="emails",result="{}"}}'
     assert {result: found[name.format(result)] for result in expected} == expected
+
+
+def test_errors_are_counted_as_handlers_count_them() -> None:
+    app = App("sqlite://")
+    metrics = Metrics(app)
+    for errors in (2, 0, 3):
+        app.events.emit(replace(batch_ended(7, "emails", 5), errors=errors))
+    assert scraped(metrics)['matrixsched_queue_errors_total{queue="emails"}'] == 5
 
 
 def test_cycles_that_are_overlong_are_counted() -> None:

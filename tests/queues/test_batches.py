@@ -9,12 +9,13 @@ from typing import Any
 
 import anyio
 import pytest
-from support.crew import SECOND, Crew
+from support.crew import SECOND, Crew, until
 from support.queue_tasks import EMAILS, NEWER, Email, Sms, encode
 
-from matrixsched.events import QueueHandlerFailed, TaskSetAside
+from matrixsched.events import BatchEnded, QueueHandlerFailed, TaskSetAside
 from matrixsched.queues.results import DeadLetter, Done, HandlerStats, RetryAt
 from matrixsched.queues.storage import QueueStorage
+from matrixsched.worker.settling import too_new_delay
 
 pytestmark = pytest.mark.anyio
 
@@ -128,13 +129,14 @@ async def test_what_is_left_unsettled_waits_for_the_visibility_timeout(crew: Cre
     async def send(tasks: list[Email], storage: QueueStorage) -> HandlerStats:
         attempts.append([task.attempts for task in tasks])
         await storage.done(tasks[:1])
-        return HandlerStats(processed=1, errors=2, last_error="secret")
+        return HandlerStats(processed=1, errors=2, duration=3 * SECOND, last_error="secret")
 
     crew.handle("emails", send, visibility=30 * SECOND)
     await crew.emails("ada", "bob", "eve")
     processors = crew.processors()
     await processors.run_ready()
     assert (crew.ended.processed, crew.ended.left, crew.ended.errors) == (1, 2, 2)
+    assert (crew.ended.last_error, crew.ended.busy_s, crew.ended.cycle_s) == ("secret", 3.0, 0.0)
     crew.clock.advance(29 * SECOND)
     await processors.run_ready()
     crew.clock.advance(SECOND)
@@ -168,6 +170,24 @@ async def test_whatever_a_handler_raises_the_processor_goes_on(crew: Crew, error
     await crew.processors().run_ready()
     assert len(crew.of(QueueHandlerFailed)) == 1
     assert crew.ended.left == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, StopIteration, ValueError])
+async def test_whatever_a_plain_function_raises_the_worker_goes_on(crew: Crew, error: type[BaseException]):
+    """Also what Python would take for the end of whoever awaits its thread."""
+
+    def send(tasks: list[Email]) -> None:
+        if tasks[0].to == "ada":
+            raise error
+
+    crew.handle("emails", send, batch_size=1)
+    crew.handle("sms", lambda tasks: None)
+    await crew.emails("ada")
+    await crew.app.queues.put(Sms(number=1))
+    async with crew.at_work():
+        await until(lambda: len(crew.of(BatchEnded)) == 2)
+    assert len(crew.of(QueueHandlerFailed)) == 1
+    assert sum(event.left for event in crew.of(BatchEnded)) == 1
 
 
 async def test_results_that_make_no_sense_settle_nothing(crew: Crew):
@@ -221,6 +241,19 @@ async def test_what_is_too_new_is_offered_again_after_ten_seconds(crew: Crew):
     crew.clock.advance(10 * SECOND)
     (again,) = await crew.storage.get(EMAILS, 10)
     assert again.attempts == 1
+
+
+async def test_what_stays_too_new_is_offered_again_later_each_time_for_every_return_counts(crew: Crew):
+    """An old worker beside new ones must not use up the attempts that handlers would give the task."""
+    crew.handle("emails", lambda tasks: pytest.fail("there is nothing for it"))
+    await crew.storage.put(EMAILS, NEWER)
+    processors, delays = crew.processors(), []
+    for _ in range(7):
+        await processors.run_ready()
+        delays.append((await crew.storage.look([EMAILS], within=timedelta(hours=1)))[EMAILS].next_due_s)
+        crew.clock.advance(delays[-1] * SECOND)
+    assert delays == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+    assert too_new_delay(10**9) == timedelta(minutes=5)
 
 
 async def test_what_cannot_be_read_is_set_aside_also_if_the_handler_fails(crew: Crew):

@@ -316,6 +316,26 @@ async def test_what_is_ready_is_counted_for_those_who_ask(store: Store, database
     assert await store.run(store.transitions.count_ready([], count_max=2)) == {}
 
 
+async def test_a_look_tells_when_settings_were_changed_last(database: DatabaseStorage, clock: ManualClock):
+    await database.put(1, b"x")
+    assert (await database.look([1]))[1].settings_at is None
+    await database.change_settings(1, lambda now: replace(now, batch_size=7))
+    await database.pause(2)
+    changed_at = clock.now()
+    assert {queue: one.settings_at for queue, one in (await database.look([1, 2, 3])).items()} == {
+        1: changed_at,
+        2: changed_at,
+    }
+
+
+async def test_a_plan_is_made_of_what_is_ready_and_what_is_set(store: Store, database: DatabaseStorage):
+    await database.put(1, b"x")
+    await database.change_settings(2, lambda now: replace(now, processors_max=3))
+    found = await store.run(store.transitions.queue_loads([1, 2], count_max=9))
+    assert found.ready == {1: Ready(1, 0.0), 2: Ready(0, 0.0)}
+    assert {queue: one.processors_max for queue, one in found.settings.items()} == {2: 3}
+
+
 # Settings.
 
 

@@ -186,6 +186,23 @@ def test_nothing_means_done_unless_the_handler_had_the_storage_to_say_so():
 
 
 @pytest.mark.parametrize(
+    ("stats", "error", "why"),
+    [
+        ({"processed": -1}, InvalidNumber, "HandlerStats.processed"),
+        ({"errors": "2"}, InvalidNumber, "HandlerStats.errors"),
+        ({"retried": True}, InvalidNumber, "HandlerStats.retried"),
+        ({"duration": 1.5}, InvalidDuration, "HandlerStats.duration"),
+        ({"duration": -SECOND}, InvalidDuration, "HandlerStats.duration"),
+        ({"last_error": ValueError("secret")}, BadInput, "HandlerStats.last_error must be a string, not ValueError"),
+    ],
+)
+def test_figures_that_make_no_sense_are_refused(stats: dict[str, Any], error: type[Exception], why: str):
+    with pytest.raises(error, match=why) as caught:
+        HandlerStats(**stats)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("returned", "why"),
     [
         ("secret", "type str"),

@@ -11,6 +11,7 @@ from support.queue_tasks import EMAILS, Email, Sms
 
 from matrixsched.errors import DatabaseBusy, DatabaseUnavailable
 from matrixsched.events import BatchEnded, StepFailed
+from matrixsched.queues.ledger import Fate, Ledger
 from matrixsched.queues.results import Done, HandlerStats, RetryAt
 from matrixsched.queues.storage import QueueStorage
 
@@ -112,6 +113,47 @@ async def test_a_loss_is_found_when_settling_at_the_latest(crew: Crew):
     assert crew.ended.cycle_s == 60.0
 
 
+async def test_what_a_handler_holds_on_to_for_longer_is_not_cut_short(crew: Crew):
+    extended, may_end = anyio.Event(), anyio.Event()
+
+    async def send(tasks: list[Email], storage: QueueStorage) -> None:
+        await storage.extend(tasks[:1], visibility=600 * SECOND)
+        extended.set()
+        await may_end.wait()
+
+    crew.handle("emails", send, visibility=30 * SECOND)
+    await crew.emails("ada", "bob")
+    async with crew.at_work() as processors:
+        await extended.wait()
+        crew.clock.advance(10 * SECOND)
+        await processors.batches.prolong(crew.storage)
+        assert crew.storage.calls.count("extend") == 2
+        crew.clock.advance(30 * SECOND)
+        assert [task.attempts for task in await crew.storage.get(EMAILS, 9)] == [1], "bob's, which nobody prolonged"
+        crew.clock.advance(559 * SECOND)
+        assert (await crew.stat()).taken == 1
+        may_end.set()
+
+
+async def test_what_became_of_a_batch_is_read_while_no_other_thread_notes_losses(crew: Crew):
+    await crew.emails("ada", "bob")
+    ledger = Ledger(await crew.storage.get(EMAILS, 2))
+
+    class Guarded(dict[int, Fate]):
+        def values(self) -> Any:
+            assert ledger._lock.locked()
+            return super().values()
+
+        def get(self, *which: Any) -> Any:
+            assert ledger._lock.locked()
+            return super().get(*which)
+
+    ledger._fates = Guarded()
+    ids = [task.id for task in ledger.open]
+    ledger.lose(ids[:1])
+    assert (ledger.count(Fate.STALE), ledger.met(Fate.STALE, ids)) == (1, ids[:1])
+
+
 async def test_what_is_settled_while_it_is_prolonged_is_not_taken_for_lost(crew: Crew):
     settled, may_end = anyio.Event(), anyio.Event()
 
@@ -174,7 +216,7 @@ async def test_after_their_timeout_nobody_insists_and_the_step_is_said_to_have_f
 
 async def test_a_worker_that_cannot_ask_is_not_ready_and_asks_again(crew: Crew):
     crew.handle("emails", lambda tasks: None)
-    crew.storage.fails["get"] = [DatabaseUnavailable("away")] * 2
+    crew.storage.fails["look"] = [DatabaseUnavailable("away")] * 2
     async with crew.at_work() as processors:
         await until(lambda: len(crew.of(StepFailed)) == 1)
         assert processors.looked_at is None

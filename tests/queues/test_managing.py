@@ -76,12 +76,11 @@ class Fleet:
         assert len(await self.storage.get(queue, tasks)) == tasks
         self.events[UUID(int=number)].emit(BatchTaken(queue, "", tasks))
 
-    def work(self, number: int, queue: int, *, tasks: int, cycle_s: float) -> None:
+    def work(self, number: int, queue: int, *, tasks: int, cycle_s: float, stated_s: float | None = None) -> None:
         self.events[UUID(int=number)].emit(BatchTaken(queue, "", tasks))
+        counts = dict.fromkeys(("retried", "dead", "stale", "left", "errors"), 0)
         self.events[UUID(int=number)].emit(
-            BatchEnded(
-                queue, "", tasks, tasks, retried=0, dead=0, stale=0, left=0, errors=0, duration_s=0, cycle_s=cycle_s
-            )
+            BatchEnded(queue, "", tasks, tasks, **counts, duration_s=0, cycle_s=cycle_s, stated_s=stated_s)
         )
 
     async def said(self, number: int, queue: int) -> object:
@@ -269,18 +268,50 @@ async def test_settings_of_queues_bound_what_they_get(fleet: Fleet) -> None:
     assert processors.told == [{EMAILS: 2, SMS: 8}, {SMS: 10}, {EMAILS: 1, SMS: 9}]
 
 
+async def test_for_a_limited_queue_that_is_empty_one_stands_by_in_the_whole_fleet(fleet: Fleet) -> None:
+    """Its first task must not wait for the next plan, and no more than it may have may begin."""
+    first, of_first = fleet.worker(1, 1)
+    second, of_second = fleet.worker(2, 1)
+    await fleet.storage.change_settings(EMAILS, lambda one: replace(one, processors_max=1))
+    await fleet.fill(SMS, 1000)
+    for _ in range(3):
+        await fleet.turn(first, second)
+        await fleet.turn(second, first)
+    assert of_first.told[-1] | of_second.told[-1] == {EMAILS: 1, SMS: 1}
+    assert [told.get(EMAILS, 0) for told in (of_first.told[-1], of_second.told[-1])].count(1) == 1
+
+
+async def test_whoever_manages_follows_its_own_plan_at_once(fleet: Fleet, clock: ManualClock) -> None:
+    worker, _ = fleet.worker(1)
+    await fleet.fill(EMAILS, 1000)
+    await worker.report()
+    await worker.manage()
+    await worker.report_wakeup.wait_at_most(EVERY.total_seconds(), clock)
+    assert clock.monotonic() == 0.0
+
+
+async def test_a_task_takes_as_long_as_its_handler_says_if_it_does(fleet: Fleet) -> None:
+    """It may have waited for others most of the time."""
+    worker, _ = fleet.worker(1)
+    fleet.work(1, EMAILS, tasks=10, cycle_s=60.0, stated_s=5.0)
+    fleet.work(1, SMS, tasks=10, cycle_s=60.0)
+    await worker.report()
+    assert await fleet.said(1, EMAILS) == {"task_s": 0.5, "tasks": 10, "taken": 0, "batch": 10}
+    assert await fleet.said(1, SMS) == {"task_s": 6.0, "tasks": 10, "taken": 0, "batch": 10}
+
+
 async def test_a_worker_hears_of_settings_that_were_changed(fleet: Fleet) -> None:
     worker, processors = fleet.worker(1, queues=(EMAILS,))
-    await worker.report()
+    await worker.hear_settings()
     assert processors.terms == []
     await fleet.storage.change_settings(EMAILS, lambda one: replace(one, batch_size=5))
     await fleet.storage.change_settings(SMS, lambda one: replace(one, batch_size=6))
     for _ in range(2):
-        await worker.report()
+        await worker.hear_settings()
     (terms,) = processors.terms
     assert {queue: one.batch_size for queue, one in terms.items()} == {EMAILS: 5}
     await fleet.storage.change_settings(EMAILS, lambda one: replace(one, batch_size=None))
-    await worker.report()
+    await worker.hear_settings()
     assert processors.terms[-1][EMAILS].batch_size is None
 
 

@@ -240,8 +240,10 @@ class Noticing(MemoryStorage):
         super().__init__()
         self.prolonged: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = 60 * SECOND) -> Settled:
-        answer = await super().extend(tasks, visibility=visibility)
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = 60 * SECOND, only_longer: bool = False
+    ) -> Settled:
+        answer = await super().extend(tasks, visibility=visibility, only_longer=only_longer)
         self.prolonged.put(threading.get_ident())
         return answer
 

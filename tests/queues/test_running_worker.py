@@ -107,10 +107,9 @@ class Ends:
         )
 
 
-async def test_settings_that_change_in_the_store_count_from_the_next_batch_on(
-    watched: App, line: Line, other: DatabaseStorage
-):
-    may_end, seen, ends = anyio.Event(), [], Ends(watched)
+async def test_settings_that_change_in_the_store_count_from_the_next_batch_on(watched: App, other: DatabaseStorage):
+    """At once: a look tells of it, and whoever looks reads them before anything else is taken."""
+    may_end, seen, ends, have_heard = anyio.Event(), [], Ends(watched), anyio.Event()
 
     @watched.queues.handler("emails", batch_size=2, visibility=60 * SECOND)
     async def send(tasks: list[Email]) -> None:
@@ -118,17 +117,25 @@ async def test_settings_that_change_in_the_store_count_from_the_next_batch_on(
         seen.append((len(tasks), {round((one.due_at - datetime.now(UTC)) / (30 * SECOND)) for one in held}))
         await may_end.wait()
 
-    async with Worker(watched, only_queues=True):
-        await watched.queues.put_many([Email(to=str(number)) for number in range(5)])
+    worker = Worker(watched, WorkerPolicy(processors=2), only_queues=True)
+    hear = worker.processors.on_settings_change
+
+    async def hearing() -> None:
+        await hear()
+        have_heard.set()
+
+    worker.processors.on_settings_change = hearing
+    async with worker:
+        await watched.queues.put_many([Email(to=str(number)) for number in range(2)])
         with anyio.fail_after(DEADLINE_S):
             await until(lambda: len(seen) == 1)
-            await line.heard("queue_settings", times=2)  # by whoever reports, and by whoever manages
             await other.change_settings(EMAILS, lambda now: replace(now, batch_size=3, visibility=300 * SECOND))
-            await line.heard("queue_settings", times=2)
-            assert len(seen) == 1
+            await have_heard.wait()
+            await watched.queues.put_many([Email(to=str(number)) for number in range(2, 5)])
+            await until(lambda: len(seen) == 2)
             may_end.set()
             await until(lambda: len(ends.events) == 2)
-    assert seen == [(2, {2}), (3, {10})]
+    assert seen == [(2, {2}), (3, {2, 10})]
     assert ends.counts == (5, 0, 0)
 
 

@@ -66,7 +66,50 @@ async def test_a_task_that_timed_out_is_ready_since_the_timeout_was_over(storage
     assert (task.start_at, task.attempts) == (over_at, 1)
 
 
+# Who looks before taking anything.
+
+
+async def test_a_look_tells_what_is_ready_and_what_comes_due(storage: Storage, clock: ManualClock):
+    for queue, delay_s in ((1, 0), (1, 0.25), (1, 9), (2, 5), (3, 0), (4, 0)):
+        await storage.put(queue, b"x", delay=delay_s * SECOND)
+    await storage.get(3, 1, visibility=10 * SECOND)
+    await storage.pause(4)
+    looked = {queue: (one.is_ready, one.next_due_s) for queue, one in (await storage.look([1, 2, 3, 4, 9])).items()}
+    looked.pop(4, None)  # the databases tell of its settings
+    assert looked == {1: (True, 0.25), 2: (False, 5.0), 3: (False, 10.0)}
+    assert await storage.look([]) == await storage.look([9]) == {}
+    assert (await storage.look([1], within=SECOND / 4))[1].next_due_s == 0.25
+    assert (await storage.look([1], within=SECOND / 5))[1].next_due_s is None
+    assert await storage.look([2], within=4 * SECOND) == {}
+    clock.advance(10 * SECOND)
+    looked = {queue: (one.is_ready, one.next_due_s) for queue, one in (await storage.look([3, 1, 2])).items()}
+    assert looked == {1: (True, None), 2: (True, None), 3: (True, None)}
+    assert (await storage.stat())[1].ready == 3
+
+
+async def test_a_look_at_a_paused_queue_finds_nothing_until_it_is_resumed(storage: Storage):
+    await storage.put(1, b"x")
+    await storage.put(1, b"x", delay=SECOND)
+    await storage.pause(1)
+    assert [(one.is_ready, one.next_due_s) for one in (await storage.look([1])).values()] in ([], [(False, None)])
+    await storage.resume(1)
+    assert [(one.is_ready, one.next_due_s) for one in (await storage.look([1])).values()] == [(True, 1.0)]
+
+
 # Who may have it.
+
+
+async def test_what_is_held_for_longer_stays_so_if_that_is_asked_for(storage: Storage, clock: ManualClock):
+    await storage.put(1, b"a")
+    (task,) = await storage.get(1, 1, visibility=10 * SECOND)
+    assert (await storage.extend([task], visibility=5 * SECOND, only_longer=True)).settled == {task.id}
+    assert (await storage.look([1]))[1].next_due_s == 10.0
+    assert (await storage.extend([task], visibility=20 * SECOND, only_longer=True)).settled == {task.id}
+    assert (await storage.look([1]))[1].next_due_s == 20.0
+    assert (await storage.extend([task], visibility=5 * SECOND)).settled == {task.id}
+    assert (await storage.look([1]))[1].next_due_s == 5.0
+    clock.advance(5 * SECOND)
+    assert (await storage.extend([task], visibility=MINUTE, only_longer=True)).stale == {task.id}
 
 
 async def test_nobody_else_gets_a_task_before_the_timeout_is_over(storage: Storage, clock: ManualClock):

@@ -22,6 +22,7 @@ from matrixsched.queues.storage import QueueStorage, SyncQueueStorage
 from matrixsched.queues.sync import SyncQueues
 from matrixsched.queues.wrapper import TellingStorage
 from matrixsched.rules.queues import QueueStat
+from matrixsched.store.news import News
 from matrixsched.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
@@ -108,6 +109,33 @@ async def test_each_thousand_tasks_wake_once(clock: ManualClock):
     app.on_news(lambda: woken.append("woken"))
     await app.queues.put_many([Email(to=str(number)) for number in range(1001)])
     assert len(woken) == 2
+
+
+async def test_who_wants_news_of_queues_alone_is_not_woken_by_actions(database_url: str):
+    app, woken = App(database_url), list[str]()
+    app.queues.use(CONTRACT)
+    app.action("call")(lambda: None)
+    app.on_news(lambda: woken.append("queues"), of=News.QUEUES)
+    app.on_news(lambda: woken.append("actions"), of=News.ACTIONS)
+    await app.init(shards=1)
+    async with app:
+        await app.schedule("call")
+        assert woken == ["actions"]
+        await app.queues.put(Email(to="ada"))
+    assert woken == ["actions", "queues"]
+
+
+async def test_a_worker_does_not_look_at_its_queues_for_news_of_actions(database_url: str):
+    app, looks = App(database_url), list[bool]()
+    app.queues.use(CONTRACT)
+    app.queues.handler("emails")(lambda tasks: None)
+    worker = Worker(app)
+    worker.processors.hear = lambda: looks.append(True)  # type: ignore[method-assign]
+    worker._hear(News.ACTIONS)
+    assert looks == []
+    worker._hear(News.QUEUES)
+    worker._hear(News.ANYTHING)
+    assert looks == [True, True]
 
 
 # A plain function has the same storage.

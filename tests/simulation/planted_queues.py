@@ -320,7 +320,7 @@ PLANTED = (
     ),
     planted(
         "extending adds to what is left",
-        sql("extend_tasks", "due_at = :now + :visibility", "due_at = due_at + :visibility"),
+        sql("extend_tasks", "max(:now + :visibility,", "max(due_at + :visibility,"),
         "held_as_asked",
     ),
     planted(

@@ -154,14 +154,16 @@ def held_as_asked(commit: Commit) -> Objections:
     if not asked:
         return
     until = commit.now + asked.options["visibility"] // timedelta(microseconds=1)
+    stays = notes.before.tasks if asked.options.get("only_longer") else {}
     if asked.name == "take_tasks":
         held = {task.id: str(task.receipt.guid) for task in commit.answer}
     else:
         held = {one.task_id: str(one.guid) for one in receipts_of(asked) if one.task_id in commit.answer}
     for id, receipt in held.items():
         row = notes.after.tasks.get(id)
-        if row is None or row.receipt != receipt or row.due_at != until:
-            yield f"task {id} is to be held until {moment(until)}, but is {row}"
+        expected = max(until, stays[id].due_at) if id in stays else until
+        if row is None or row.receipt != receipt or row.due_at != expected:
+            yield f"task {id} is to be held until {moment(expected)}, but is {row}"
 
 
 def counted_as_the_table_says(commit: Commit) -> Objections:
@@ -238,15 +240,20 @@ def answered_truly(commit: Commit) -> Objections:
 
 
 def told_by_the_manager(commit: Commit) -> Objections:
-    """Only who has the chore tells workers what to work on, and no worker more than it has processors for."""
+    """Only who has the chore tells workers what to work on, and no worker more than it has processors for; but for one
+    each that stands by for a limited queue."""
     asked = _asked(commit, "assign_processors")
     if not asked:
         return
     notes, holder = notes_of(commit.world), str(asked.arguments[1])
     if notes.manager(commit.now) != holder:
         yield f"{holder} has not the chore, {notes.manager(commit.now)} has"
+    limited = {
+        str(row.queue) for _, rows in notes.settings_since for row in rows.values() if row.processors_max is not None
+    }
     for worker in notes.workers():
-        told = sum(json.loads(worker.assignment).values()) if worker.assignment else 0
+        assigned = json.loads(worker.assignment or "{}")
+        told = sum(count for queue, count in assigned.items() if count > 1 or queue not in limited)
         if told > worker.processors_max:
             yield f"{worker.name} has {worker.processors_max} processors, but {told} are assigned"
 

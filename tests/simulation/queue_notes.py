@@ -228,7 +228,8 @@ class QueueNotes:
         for receipt in receipts_of(asked):
             taking = self.takings.get(receipt)
             if taking is not None and receipt.task_id in commit.answer and taking.is_valid(commit.now):
-                taking.valid_until = commit.now + asked.options["visibility"] // timedelta(microseconds=1)
+                until = commit.now + asked.options["visibility"] // timedelta(microseconds=1)
+                taking.valid_until = max(until, taking.valid_until if asked.options.get("only_longer") else 0)
 
     def _note_settled(self, commit: Commit, asked: Noted[Any]) -> None:
         when = {one.receipt: one.when for one in asked.arguments[0] if isinstance(one, Retry)}

@@ -18,6 +18,7 @@ import anyio.lowlevel
 from matrixsched.app import App
 from matrixsched.errors import MatrixSchedError, WorkerError
 from matrixsched.events import StepFailed
+from matrixsched.store.news import News
 from matrixsched.store.transition import Transition
 from matrixsched.worker.policy import WorkerPolicy
 from simulation import commit_checkers, end_checkers, lock_checkers
@@ -168,7 +169,7 @@ class World:
         self._tasks: list[asyncio.Task[Any]] = []
         self._late = 0
         self.worker_type: type[SimulatedWorker] = SimulatedWorker
-        self._watchers: dict[int, tuple[Callable[[], None], Context]] = {}
+        self._watchers: dict[int, tuple[Callable[[News], None], Context]] = {}
         if prepare is not None:
             prepare(self)
 
@@ -434,7 +435,7 @@ class World:
     # News.
 
     @contextmanager
-    def told_of_changes(self, changed: Callable[[], None], context: Context) -> Iterator[None]:
+    def told_of_changes(self, changed: Callable[[News], None], context: Context) -> Iterator[None]:
         self._watchers[id(context)] = (changed, context)
         try:
             yield
@@ -444,7 +445,7 @@ class World:
     def _tell(self) -> None:
         if self.size.is_told and not self.is_over:
             for changed, context in self._watchers.values():
-                self.loop.call_later(self.chance.random() * 0.02, changed, context=context)
+                self.loop.call_later(self.chance.random() * 0.02, changed, News.ANYTHING, context=context)
 
 
 def _innermost(error: BaseException) -> BaseException:

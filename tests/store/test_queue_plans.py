@@ -73,6 +73,8 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "count": (first_ask(DO.count_queues(count_max=1)), 10_000),
     "count ready": (first_ask(DO.count_ready(list(range(1, 21)), count_max=LIMIT)), LIMIT + 11 * 4),
     "count ready, none is": (first_ask(DO.count_ready([2, 3, 5], count_max=LIMIT)), 0),
+    "look": (first_ask(DO.look_queues(list(range(1, 21)), within=MINUTE)), 2 * 20 + 20),
+    "look, all are delayed, dead or not there": (first_ask(DO.look_queues([2, 3, 5], within=MINUTE)), 1 + 20),
     "peek": (first_ask(DO.peek_tasks(1, limit=LIMIT)), LIMIT),
     "delayed": (first_ask(DO.retry_now(2, ids=None, limit=LIMIT, tell=False)), LIMIT),
     "hasten": (only("queue_tasks.hasten", queue=1, ids=list(range(400_001, 400_501))), 2 * BATCH),
@@ -133,6 +135,7 @@ SQLITE_HOT = sorted(
         "queue_tasks",
         "count_queues",
         "count_ready",
+        "look_queues",
         "dead_letters",
         "request_ids",
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,7 +25,7 @@ from matrixsched.events import (
     TaskSetAside,
 )
 from matrixsched.queues.memory import MemoryStorage
-from matrixsched.rules.queues import QueueStat, Settled, StoredTask, Taken
+from matrixsched.rules.queues import Outlook, QueueStat, Settled, StoredTask, Taken
 from matrixsched.worker.pace import Step, Wakeup, paced
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.processors import Processors
@@ -45,6 +45,7 @@ class TestedStorage(MemoryStorage):
         self.manual_clock = clock
         self.calls: list[str] = []
         self.asked: list[int] = []
+        self.looks = 0
         self.fails: dict[str, list[Exception]] = {}
         self.answers_lost = 0
         self.answers_take = timedelta(0)
@@ -54,6 +55,11 @@ class TestedStorage(MemoryStorage):
         self.calls.append(name)
         if failures := self.fails.get(name):
             raise failures.pop(0)
+
+    async def look(self, queues: Collection[int], *, within: timedelta = timedelta(minutes=1)) -> Mapping[int, Outlook]:
+        self.looks += 1
+        self._called("look")
+        return await super().look(queues, within=within)
 
     async def get(self, queue: int, count: int, *, visibility: timedelta = 60 * SECOND) -> list[StoredTask]:
         self.asked.append(queue)
@@ -78,9 +84,11 @@ class TestedStorage(MemoryStorage):
         self._called("set_aside")
         return await super().set_aside(letters)
 
-    async def extend(self, tasks: Iterable[Taken], *, visibility: timedelta = 60 * SECOND) -> Settled:
+    async def extend(
+        self, tasks: Iterable[Taken], *, visibility: timedelta = 60 * SECOND, only_longer: bool = False
+    ) -> Settled:
         self._called("extend")
-        return await super().extend(tasks, visibility=visibility)
+        return await super().extend(tasks, visibility=visibility, only_longer=only_longer)
 
 
 class Crew:

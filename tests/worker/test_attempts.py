@@ -68,6 +68,16 @@ async def test_whatever_a_handler_raises_is_a_failed_attempt_and_the_worker_live
     assert (await status(stage.app, "r")).state is State.FAILED
 
 
+async def test_a_plain_function_that_raises_what_ends_coroutines_has_failed_and_the_worker_lives(app):
+    @app.action("raise", retry=Retry(max_attempts=1))
+    def raising() -> None:
+        raise GeneratorExit
+
+    await app.schedule(raising, id="r")
+    assert await Worker(app).run_due() == 1
+    assert (await status(app, "r")).state is State.FAILED
+
+
 async def test_a_cancellation_of_the_handlers_own_making_is_a_failure_too(app):
     @app.action("cancels", retry=Retry(max_attempts=1))
     async def cancels() -> None:

@@ -101,9 +101,13 @@ class PostgresQueues(PostgresAsking, QueueShared):
         return (yield from self._ids(row["ids"], request_guid))
 
     @transition
-    def extend_tasks(self, receipts: Collection[Receipt], *, visibility: timedelta) -> Conversation[set[int]]:
+    def extend_tasks(
+        self, receipts: Collection[Receipt], *, visibility: timedelta, only_longer: bool = False
+    ) -> Conversation[set[int]]:
         ids, guids = _by_id(receipts)
-        rows = yield self._query("extend_tasks.extend", ids=ids, guids=guids, visibility=visibility)
+        rows = yield self._query(
+            "extend_tasks.extend", ids=ids, guids=guids, visibility=visibility, only_longer=only_longer
+        )
         extended = {row["id"] for row in rows}
         if len(extended) == len(ids):
             return extended

@@ -24,6 +24,7 @@ from matrixsched.errors import (
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_shard_count
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
+from matrixsched.store.news import News, news_of
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
 from matrixsched.store.statements import Dialect, namespace
@@ -307,7 +308,7 @@ class PostgresStore:
         finally:
             await self._put_back(connection, _is_closed(connection))
 
-    async def watch(self, changed: Callable[[], None]) -> None:
+    async def watch(self, changed: Callable[[News], None]) -> None:
         if not self._listen:
             await anyio.sleep_forever()
         failures = 0
@@ -320,14 +321,14 @@ class PostgresStore:
                 failures = 1
             await self._clock.sleep(backoff_s(failures, first=0.1, most=5, spread=self._chance.random()))
 
-    async def _listen_once(self, changed: Callable[[], None]) -> None:
+    async def _listen_once(self, changed: Callable[[News], None]) -> None:
         """Listen until the connection ends."""
         connection = await _connect(self._url, **self._how())
         ended = anyio.Event()
         connection.add_termination_listener(lambda _: ended.set())
         try:
-            await connection.add_listener(channel_of(self.installation), lambda *_: changed())
-            changed()  # what was told before we listened
+            await connection.add_listener(channel_of(self.installation), lambda *told: changed(news_of(told[-1])))
+            changed(News.ANYTHING)  # what was told before we listened
             await ended.wait()
         finally:
             connection.terminate()

@@ -105,8 +105,12 @@ class SqliteQueues(SqliteAsking, QueueShared):
         return dead
 
     @transition
-    def extend_tasks(self, receipts: Collection[Receipt], *, visibility: timedelta) -> Conversation[set[int]]:
-        rows = yield self._query("extend_tasks", receipts=_pairs(receipts), visibility=visibility)
+    def extend_tasks(
+        self, receipts: Collection[Receipt], *, visibility: timedelta, only_longer: bool = False
+    ) -> Conversation[set[int]]:
+        rows = yield self._query(
+            "extend_tasks", receipts=_pairs(receipts), visibility=visibility, only_longer=only_longer
+        )
         return {row["id"] for row in rows}
 
     @transition

@@ -17,6 +17,7 @@ from anyio import CapacityLimiter
 
 from matrixsched.clock import Clock, SystemClock
 from matrixsched.rules.names import check_shard_count
+from matrixsched.store.news import News
 from matrixsched.store.sqlite.database import Database
 from matrixsched.store.sqlite.transitions import SqliteTransitions
 from matrixsched.store.statements import Dialect
@@ -132,22 +133,22 @@ class SqliteStore:
     async def drop(self) -> None:
         await self._hop(self._database.drop)
 
-    async def watch(self, changed: Callable[[], None]) -> None:
+    async def watch(self, changed: Callable[[News], None]) -> None:
         path = self._database.path
         if path is None:
             await self._watch_memory(changed)
         else:
             await _watch(_Watcher(path, self._watch_every_s, changed))
 
-    async def _watch_memory(self, changed: Callable[[], None]) -> None:
+    async def _watch_memory(self, changed: Callable[[News], None]) -> None:
         """No other connection sees a database in memory, so its commits are counted where they are made."""
         seen = self._database.commits
-        changed()  # what was written before we looked
+        changed(News.ANYTHING)  # what was written before we looked
         while True:
             await anyio.sleep(self._watch_every_s)
             if self._database.commits != seen:
                 seen = self._database.commits
-                changed()
+                changed(News.ANYTHING)
 
     def sibling(self) -> SqliteStore:
         path = self._database.path
@@ -184,7 +185,7 @@ class _Watcher:
     Read-only, so that it never becomes the last connection, whose closing would write outside the writers' queue.
     """
 
-    def __init__(self, path: str, every_s: float, changed: Callable[[], None]) -> None:
+    def __init__(self, path: str, every_s: float, changed: Callable[[News], None]) -> None:
         self._address = f"{Path(path).absolute().as_uri()}?mode=ro"
         self._every_s = every_s
         self._changed = changed
@@ -204,14 +205,14 @@ class _Watcher:
 
     def _poll(self, connection: sqlite3.Connection) -> None:
         seen, unchanged = _data_version(connection), 0
-        anyio.from_thread.run_sync(self._changed)  # what was written before we looked
+        anyio.from_thread.run_sync(self._changed, News.ANYTHING)  # what was written before we looked
         # A database that rests is looked at half as often: an idle process shall cost next to nothing.
         while not self._ended.wait(self._every_s * (2 if unchanged > _POLLS_UNTIL_IDLE else 1)):
             version = _data_version(connection)
             unchanged = unchanged + 1 if version == seen else 0
             if version != seen:
                 seen = version
-                anyio.from_thread.run_sync(self._changed)
+                anyio.from_thread.run_sync(self._changed, News.ANYTHING)
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

@@ -36,7 +36,7 @@ back as (
     returning id
 ),
 told as (
-    select pg_notify(cast(:channel as text), '')
+    select pg_notify(cast(:channel as text), 'queues')
      where cast(:channel as text) is not null and exists (select from back)
 )
 select b.id, (select count(*) from told) as told from back b;

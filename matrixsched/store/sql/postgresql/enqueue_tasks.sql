@@ -34,7 +34,7 @@ changed as (
     select cast(:semaphore as text), cast(:change_guid as uuid) where exists (select from written)
 ),
 told as (
-    select pg_notify(cast(:channel as text), '')
+    select pg_notify(cast(:channel as text), 'actions')
      where cast(:channel as text) is not null and exists (select from written)
 )
 select exists (select from there) as there, exists (select from request) as new, (select count(*) from written) as written,

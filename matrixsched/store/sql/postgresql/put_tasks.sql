@@ -24,7 +24,7 @@ written as (
      order by id
 ),
 told as (
-    select pg_notify(cast(:channel as text), '')
+    select pg_notify(cast(:channel as text), 'queues')
      where cast(:channel as text) is not null and exists (select from request)
 )
 select (select task_ids from request) as ids, (select count(*) from told) as told;

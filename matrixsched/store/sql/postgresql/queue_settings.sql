@@ -20,7 +20,7 @@ with written as (
      where queue = cast(:queue as integer)
     returning *
 )
-select w.*, pg_notify(cast(:channel as text), '') as told from written w;
+select w.*, pg_notify(cast(:channel as text), 'queues') as told from written w;
 
 -- name: pause
 insert into matrixsched.queue_settings as s (queue, paused, updated_at) values (cast(:queue as integer), true, {now})
@@ -33,4 +33,4 @@ with resumed as (
      where queue = cast(:queue as integer) and paused
     returning queue
 )
-select r.queue, pg_notify(cast(:channel as text), '') as told from resumed r;
+select r.queue, pg_notify(cast(:channel as text), 'queues') as told from resumed r;

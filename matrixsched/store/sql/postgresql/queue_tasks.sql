@@ -34,7 +34,7 @@ ready as (
     returning t.id
 ),
 told as (
-    select pg_notify(cast(:channel as text), '')
+    select pg_notify(cast(:channel as text), 'queues')
      where cast(:channel as text) is not null and exists (select from ready)
 )
 select r.id, (select count(*) from told) as told from ready r;

@@ -37,7 +37,7 @@ noted as (
     on conflict do nothing
 ),
 told as (
-    select pg_notify(cast(:channel as text), '')
+    select pg_notify(cast(:channel as text), 'actions')
      where cast(:channel as text) is not null and exists (select from released)
 )
 select exists (select from request) as new, (select count(*) from told) as told,

@@ -63,7 +63,7 @@ queued as (
     select shard_id, {now}, action_id, action_guid, scheduled_at, lane, expires_at from written
 ),
 told as (
-    select pg_notify(cast(:channel as text), '')
+    select pg_notify(cast(:channel as text), 'actions')
      where cast(:channel as text) is not null and exists (select from written)
 )
 select w.action_id, w.action_guid, w.revision, (select count(*) from told) as told,

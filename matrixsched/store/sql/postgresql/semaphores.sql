@@ -38,4 +38,4 @@ changed as (
     insert into matrixsched.semaphore_changes (semaphore, change_guid)
     select key, cast(:change_guid as uuid) from written
 )
-select w.*, pg_notify(cast(:channel as text), '') as told from written w;
+select w.*, pg_notify(cast(:channel as text), 'actions') as told from written w;

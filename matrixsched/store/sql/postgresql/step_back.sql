@@ -26,7 +26,7 @@ noted as (
     on conflict do nothing
 ),
 told as (
-    select pg_notify(cast(:channel as text), '')
+    select pg_notify(cast(:channel as text), 'actions')
      where cast(:channel as text) is not null and exists (select from stepped)
 )
 select exists (select from request) as new, exists (select from stepped) as stepped, (select count(*) from told) as told;
