@@ -124,7 +124,7 @@ def test_every_metric_of_queues_is_named():
     told = chapter("Operating it")
     found = [f"{one.name}_total" if one.type == "counter" else one.name for one in registry.collect()]
     of_queues = [name for name in found if name.startswith(("queue_", "matrixsched_queue_"))]
-    assert len(of_queues) == 9
+    assert len(of_queues) == 10
     assert [name for name in of_queues if not re.search(rf"`{name}[`{{]", told)] == []
 
 
