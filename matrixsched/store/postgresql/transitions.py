@@ -209,6 +209,7 @@ class PostgresTransitions(
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
+        only_events: bool = False,
     ) -> Conversation[Acquired]:
         (row,) = yield self._ask(
             "acquire_shard",
@@ -220,6 +221,7 @@ class PostgresTransitions(
             ahead=ahead,
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
+            only_events=only_events,
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
@@ -229,6 +231,7 @@ class PostgresTransitions(
             now=row["now"],
             shard=row["shard_id"],
             incoming=row["incoming"],
+            incoming_events=row["incoming_events"],
             lanes=(*due, *row["lanes"]),
             gated_lanes=tuple(row["gated_lanes"]),
             holds=row["holds"],
@@ -286,6 +289,7 @@ class PostgresTransitions(
         move_limit: int,
         claim_limit: int,
         attempt_lease: timedelta,
+        only_events: bool = False,
     ) -> Conversation[Claimed]:
         rows = yield self._ask(
             "move",
@@ -295,6 +299,7 @@ class PostgresTransitions(
             move_limit=move_limit,
             claim_limit=claim_limit,
             attempt_lease=attempt_lease,
+            only_events=only_events,
         )
         return _claimed(rows, shard, sync_guid)
 

@@ -232,6 +232,7 @@ class SqliteTransitions(
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
+        only_events: bool = False,
     ) -> Conversation[Acquired]:
         now = self._now()
         gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
@@ -241,6 +242,7 @@ class SqliteTransitions(
             lanes=as_json(lanes),
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
+            only_events=only_events,
             **gating,
             now=now,
         )
@@ -258,6 +260,7 @@ class SqliteTransitions(
             now=moment_of(now),
             shard=shard,
             incoming=bool(chosen[0]["incoming"]),
+            incoming_events=bool(chosen[0]["incoming_events"]),
             lanes=(*due, *json.loads(chosen[0]["lanes"])),
             gated_lanes=tuple(json.loads(chosen[0]["gated_lanes"])),
             holds=bool(chosen[0]["holds"]),
@@ -308,13 +311,20 @@ class SqliteTransitions(
         move_limit: int,
         claim_limit: int,
         attempt_lease: timedelta,
+        only_events: bool = False,
     ) -> Conversation[Claimed]:
         now, guid = self._now(), str(sync_guid)
         work = yield self._ask("move.probe", shard_id=shard, sync_guid=guid)
         if not work:
             return Claimed(0, [])
         rows = yield self._ask(
-            "move.judge", shard_id=shard, sync_guid=guid, handlers=as_json(handlers), move_limit=move_limit, now=now
+            "move.judge",
+            shard_id=shard,
+            sync_guid=guid,
+            handlers=as_json(handlers),
+            move_limit=move_limit,
+            only_events=only_events,
+            now=now,
         )
         claimable = [row for row in rows if row["verdict"] == "claimable"]
         first = sorted(claimable, key=lambda row: (not row["is_event"], int(row["due_at"])))[:claim_limit]
