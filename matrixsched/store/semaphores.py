@@ -72,6 +72,8 @@ class TaskCounts:
     waiting: int
     oldest_at: datetime | None
     """Since when the one has waited that has waited longest; as far as was counted."""
+    balanced_at: datetime | None
+    """When the semaphore was last balanced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "position, last of its like": (first_ask(DO.task_position("pool", "waiting 99999", count_max=LIMIT)), LIMIT + 1),
     "position, between": (first_ask(DO.task_position("pool", "waiting 150500", count_max=LIMIT)), LIMIT + 1),
     "position, last": (first_ask(DO.task_position("pool", "waiting 100000", count_max=LIMIT)), LIMIT + 1),
-    "count": (first_ask(DO.count_tasks("pool", count_max=LIMIT)), HELD + LIMIT),
+    "count": (first_ask(DO.count_tasks("pool", count_max=LIMIT)), HELD + LIMIT + 1),
     "changed": (first_ask(DO.changed_semaphores()), 20),
     "changed, all places are late": (first_ask(LATER.changed_semaphores()), 1 + 20),
     "late": (looking_for_late("pool", *(f"idle {number}" for number in range(BATCH))), 1),

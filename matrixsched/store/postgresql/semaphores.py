@@ -137,7 +137,7 @@ class PostgresSemaphores(PostgresAsking, SemaphoreWrites):
     @transition
     def count_tasks(self, key: str, *, count_max: int) -> Conversation[TaskCounts]:
         (row,) = yield self._ask("semaphore_tasks.count", semaphore=key, count_max=count_max)
-        return TaskCounts(row["now"], row["held"], row["asked"], row["waiting"], row["oldest_at"])
+        return TaskCounts(row["now"], row["held"], row["asked"], row["waiting"], row["oldest_at"], row["balanced_at"])
 
     @transition
     def changed_semaphores(self, *, after: str = "", told_of: Sequence[str] = ()) -> Conversation[ToBalance]:

@@ -117,8 +117,8 @@ class SqliteSemaphores(SqliteAsking, SemaphoreWrites):
     @transition
     def count_tasks(self, key: str, *, count_max: int) -> Conversation[TaskCounts]:
         (row,) = yield self._ask("semaphore_tasks.count", semaphore=key, count_max=count_max, now=self._now())
-        oldest_at = moment_or_none(row["oldest_at"])
-        return TaskCounts(moment_of(row["now"]), row["held"], row["asked"], row["waiting"], oldest_at)
+        oldest_at, balanced_at = moment_or_none(row["oldest_at"]), moment_or_none(row["balanced_at"])
+        return TaskCounts(moment_of(row["now"]), row["held"], row["asked"], row["waiting"], oldest_at, balanced_at)
 
     @transition
     def changed_semaphores(self, *, after: str = "", told_of: Sequence[str] = ()) -> Conversation[ToBalance]:

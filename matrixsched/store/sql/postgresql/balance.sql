@@ -90,7 +90,8 @@ update matrixsched.semaphore_tasks t
 returning t.task_id;
 
 -- name: write
--- Only what is still as it was read; what a user's transaction holds is skipped. What follows a state is known: who waits
+-- Only what is still in the state in which it was read, in the same time; what a user's transaction holds is skipped. A
+-- priority that was changed since has left a mark, and is seen by the next balance. What follows a state is known: who waits
 -- gets a place, who holds one is asked for it, who was asked is so no longer. So the rows are found by key alone; joined
 -- with what is given, all tasks of the semaphore might be read, or each compared with each.
 with given as materialized (
