@@ -130,7 +130,9 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
 
     def beat_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
 
-    def release_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
+    def release_shard(self, shard: int, sync_guid: UUID, *, tell: bool = False) -> Transition[bool]:
+        """Let it go; whether it was still ours. `tell` says that others may find work in it that we left to them."""
+        ...
 
     def close_fence(self, shard: int, sync_guid: UUID, fresh_guid: UUID) -> Transition[bool]:
         """Make sure that nothing is moved or claimed under a guid any more, not even by what is under way.

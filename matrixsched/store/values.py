@@ -131,6 +131,8 @@ class Claimed:
     attempts: Sequence[Attempt]
     gated_lanes: tuple[str, ...] = ()
     """Where rows were put that have to pass a gate."""
+    parked: bool = False
+    """Rows were put aside for whoever knows their handlers."""
 
 
 class Planned(StrEnum):

@@ -6,7 +6,7 @@ while it decides. Only workers that are told of events, because they know handle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile, zip_longest
@@ -45,7 +45,9 @@ class Balancing:
         *,
         clock: Clock,
         chance: Chance,
+        wrote: Callable[[], None],
     ) -> None:
+        """`wrote` is called when there are new events."""
         self._store = store
         self._do = store.transitions
         self._handlers = handlers
@@ -53,6 +55,7 @@ class Balancing:
         self._events = events
         self._clock = clock
         self._chance = chance
+        self._wrote = wrote
         self.chore = Chore(store, BALANCE, chance.guid(), lease=policy.shard_lease, every=timedelta(0))
         self._after = ""
         """Where to go on: semaphores have their turns by key, or some would always wait for those that change often."""
@@ -69,8 +72,8 @@ class Balancing:
         found = await self._store.run(self._do.changed_semaphores(after=self._after, told_of=self._told_of))
         keys = [key for key in _in_turns(found) if self._is_ours(key)]
         if keys:
-            if await self.chore.take() is None:
-                return rest_s
+            if await self.chore.take() is None:  # whoever has it has it for a moment
+                return min(rest_s, self._policy.hold_max.total_seconds() * (1 + self._chance.random()))
             done = await self._balance_all(keys)
             await self.chore.end()
             self._found_some = True
@@ -124,6 +127,8 @@ class Balancing:
     async def _balance(self, key: str) -> Balanced | None:
         began = self._clock.monotonic()
         balanced = await self._store.run(self._do.balance(key, self._chance.guid, shards=await self._shard_count()))
+        if balanced is not None and (balanced.acquired or balanced.asked):
+            self._wrote()
         if balanced is not None:
             self._events.emit(
                 SemaphoreBalanced(

@@ -215,6 +215,7 @@ class _Sync:
         self._acquired_at = self._beaten_at = asked_at
         self._handed_over: list[Attempt] = []
         self._is_let_go = False
+        self._parked = False
         self.moved = self.claimed = self.settled = 0
         self.contended = False
         """Another worker passed the gates that we looked at."""
@@ -386,6 +387,7 @@ class _Sync:
                 raise
         self._hand_over(claimed.attempts, asked_at)
         self._filled |= dict.fromkeys(claimed.gated_lanes)
+        self._parked |= claimed.parked
         return claimed
 
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:
@@ -426,10 +428,11 @@ class _Sync:
         return await self._store.run(self._do.beat_shard(self._shard, self._sync_guid))
 
     async def _release(self) -> bool:
-        """Let the shard go; if that cannot be said, it is free when its lease ends."""
+        """Let the shard go; if that cannot be said, it is free when its lease ends. Those are told who know what we do
+        not: they heard of it when we did, and found the shard in our hands."""
         with anyio.move_on_after(self._policy.heartbeat.total_seconds(), shield=True):
             try:
-                return await self._store.run(self._do.release_shard(self._shard, self._sync_guid))
+                return await self._store.run(self._do.release_shard(self._shard, self._sync_guid, tell=self._parked))
             except DatabaseError:
                 return False
         return False

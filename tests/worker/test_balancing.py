@@ -117,3 +117,22 @@ async def test_one_worker_lets_the_others_have_their_turns(app: App, clock: Manu
     await worker.balancing.step()
     assert balanced == list("abc")
     assert await Worker(app).balancing.chore.take() is not None
+
+
+async def test_whose_turn_it_is_not_asks_again_soon(app: App):
+    hear_of(app, "mine")
+    await with_a_task(app, "mine")
+    await Worker(app).balancing.chore.take()
+    worker = Worker(app)
+    hold_max_s = worker.policy.hold_max.total_seconds()
+    assert hold_max_s <= await worker.balancing.step() <= 2 * hold_max_s
+
+
+async def test_whoever_balanced_looks_for_the_events_at_once(app: App, clock: ManualClock):
+    hear_of(app, "mine")
+    await with_a_task(app, "mine")
+    worker = Worker(app)
+    await worker.balancing.step()
+    before = clock.now()
+    await worker._news.wait_at_most(60, clock)
+    assert clock.now() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import anyio
 import pytest
 
 from matrixsched import Acquired, App, call
@@ -15,6 +16,7 @@ from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
 
+DEADLINE_S = 30
 TEN_AT_ONCE = WorkerPolicy(concurrency=10)
 EVENT = event_id(acquired_handler("pool"), "urgent")
 
@@ -138,3 +140,24 @@ async def test_an_event_that_others_have_parked_goes_before_what_is_due_beside_i
     await worker.intake.step()
     await run_claimed(worker)
     assert started == ["urgent", *["slow"] * 9]
+
+
+async def test_who_knows_an_event_is_told_when_others_have_parked_it(
+    app: App, database_url: str, clock: ManualClock, started: list[str], pool: TaskSemaphore
+):
+    await pool.enqueue("urgent")
+    await Worker(app).balancing.step()
+    told: list[anyio.Event] = [anyio.Event()]
+    async with App(database_url, clock=clock) as elsewhere, anyio.create_task_group() as watching:
+        elsewhere.action("unlike")(lambda: None)
+        watching.start_soon(app.store.watch, lambda: told[-1].set())
+        with anyio.fail_after(DEADLINE_S):
+            await told[-1].wait()  # of what was written before
+            told.append(anyio.Event())
+            await Worker(elsewhere).intake.step()
+            await told[-1].wait()
+        watching.cancel_scope.cancel()
+    worker = Worker(app)
+    await worker.intake.step()
+    await run_claimed(worker)
+    assert started == ["urgent"]

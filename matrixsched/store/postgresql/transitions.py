@@ -243,8 +243,9 @@ class PostgresTransitions(
         return bool(rows)
 
     @transition
-    def release_shard(self, shard: int, sync_guid: UUID) -> Conversation[bool]:
-        rows = yield self._ask("release_shard", shard_id=shard, sync_guid=sync_guid)
+    def release_shard(self, shard: int, sync_guid: UUID, *, tell: bool = False) -> Conversation[bool]:
+        channel = self._channel if tell else None
+        rows = yield self._ask("release_shard", shard_id=shard, sync_guid=sync_guid, channel=channel)
         return bool(rows)
 
     @transition
@@ -435,7 +436,6 @@ def _changed(rows: Sequence[Row]) -> Written | None:
 
 
 def _claimed(rows: Sequence[Row], shard: int, sync_guid: UUID) -> Claimed:
-    gated_lanes = tuple(rows[0]["gated_lanes"] or ())
-    if rows[0]["action_id"] is None:
-        return Claimed(rows[0]["seen"], [], gated_lanes)
-    return Claimed(rows[0]["seen"], [attempt_of(row, shard, sync_guid) for row in rows], gated_lanes)
+    first = rows[0]
+    attempts = [] if first["action_id"] is None else [attempt_of(row, shard, sync_guid) for row in rows]
+    return Claimed(first["seen"], attempts, tuple(first["gated_lanes"] or ()), first["parked"])

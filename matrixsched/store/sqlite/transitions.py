@@ -24,7 +24,7 @@ from matrixsched.rules.action import (
     parked_lane,
 )
 from matrixsched.rules.lanes import escaped
-from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
+from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of, has_parked
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.planning import SqlitePlanning
 from matrixsched.store.sqlite.queues import SqliteQueues
@@ -272,7 +272,7 @@ class SqliteTransitions(
         return bool(rows)
 
     @transition
-    def release_shard(self, shard: int, sync_guid: UUID) -> Conversation[bool]:
+    def release_shard(self, shard: int, sync_guid: UUID, *, tell: bool = False) -> Conversation[bool]:
         rows = yield self._ask("release_shard", shard_id=shard, sync_guid=str(sync_guid))
         return bool(rows)
 
@@ -340,7 +340,7 @@ class SqliteTransitions(
         if moved:
             yield self._each("move.insert", _MOVED, moved)
         attempts = [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first]
-        return Claimed(len(rows), attempts, gated_lanes_of(rows))
+        return Claimed(len(rows), attempts, gated_lanes_of(rows), has_parked(rows))
 
     @transition
     def claimed_by(

@@ -300,6 +300,19 @@ async def test_who_does_not_know_its_handler_parks_it(scene: Scene):
     assert await lanes(scene) == {"new": EVENT, "waiting": EVENT}
 
 
+async def test_it_is_told_whether_something_was_parked(scene: Scene):
+    await put(scene, "waiting", handler="elsewhere", delay=SECOND)
+    await put(scene, "known", delay=SECOND)
+    scene.clock.advance(SECOND)
+    await scene.send([scene.new("new", lane=EVENT, handler="elsewhere"), scene.new("other")])
+    hold = await scene.hold()
+    assert (await scene.claim(hold, lane=EVENT)).parked
+    assert not (await scene.claim(hold, lane=EVENT)).parked
+    assert (await scene.move(hold)).parked
+    await scene.schedule("again")
+    assert not (await scene.move(hold)).parked
+
+
 async def test_given_back_it_is_due_in_its_lane(scene: Scene):
     attempt = await started(scene)
     scene.clock.advance(SECOND)
