@@ -145,9 +145,10 @@ moved as (
     returning action_guid
 )
 select (select count(*) from taken) as seen, {now} as now,
-       (select array_agg(distinct gated_lane) from ranked where verdict = 'gated') as gated_lanes,
-       exists (select from ranked where verdict = 'foreign') as parked, '' as lane, r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
+       unclaimed.gated_lanes, unclaimed.parked, '' as lane, r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
        r.payload, r.terms, r.priority, r.template, r.zone, r.expires_at, r.tick, r.tick_at, r.tick_failures,
        0 as interrupted
-  from (select) as always
+  from (select array_agg(distinct gated_lane) filter (where verdict = 'gated') as gated_lanes,
+               coalesce(bool_or(verdict = 'foreign'), false) as parked
+          from ranked) unclaimed
   left join ranked r on r.claimed and (r.action_guid in (select action_guid from moved)) is true;
