@@ -18,8 +18,8 @@ task was released. Those of one task come in any order, or at once.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TypeVar
@@ -28,19 +28,29 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 
 from matrixsched.clock import Chance
-from matrixsched.errors import BadInput, DatabaseError, OutcomeUnknown, SemaphoreNotFound, TaskNotFound
+from matrixsched.errors import (
+    BadInput,
+    DatabaseError,
+    OutcomeUnknown,
+    PartlyEnqueued,
+    SemaphoreNotFound,
+    TaskNotFound,
+    TaskNotReleased,
+)
 from matrixsched.rules.arguments import check_flag
 from matrixsched.rules.names import check_name
 from matrixsched.rules.outcome import Cancel
 from matrixsched.rules.semaphore import (
     ACTIVE_DEFAULT,
     ACTIVE_MAX,
-    TRY_RELEASE_DEFAULT,
     Semaphore,
     Task,
     TaskState,
+    changed_semaphore,
+    check_hold_for,
     check_priority,
     check_semaphore_key,
+    usual_try_release,
 )
 from matrixsched.rules.tasks import check_hold, read_ids, read_priorities
 from matrixsched.rules.times import check_integer
@@ -121,14 +131,14 @@ class Semaphores:
         """The semaphore of that key; if there is none, it is made with `active` places.
 
         At most `try_release` of those that hold, the least important, are ever asked to make room (900, or all where
-        there are fewer places). With `hold_for` a place that is not renewed for so long is lost, and its task
-        waits again. One that exists stays as it is: `update` changes it.
+        there are fewer places). With `hold_for`, a second or more, a place that is not renewed for so long is lost, and
+        its task waits again. One that exists stays as it is: `update` changes it.
         """
         wanted = Semaphore(
             key=check_semaphore_key(key),
             active=active,
             try_release=usual_try_release(active) if try_release is None else try_release,
-            hold_for=hold_for,
+            hold_for=None if hold_for is None else check_hold_for(hold_for),
         )
         semaphore = await self._run(self._do.make_semaphore(wanted), connection)
         return TaskSemaphore(self, semaphore.key)
@@ -171,6 +181,8 @@ class Semaphores:
         if hold_for is not None and holds_for_good:
             raise BadInput("hold_for and holds_for_good contradict each other: pass one of them")
         check_semaphore_key(key)
+        if hold_for is not None:
+            check_hold_for(hold_for)
 
         def change(present: Semaphore) -> Semaphore:
             return changed_semaphore(present, active, try_release, hold_for, holds_for_good=holds_for_good)
@@ -247,16 +259,21 @@ class TaskSemaphore:
     async def enqueue_many(self, tasks: Priorities, *, connection: AsyncCaller | None = None) -> int:
         """The same for thousands, a thousand in a statement; how many are new. Among equals their order counts.
 
-        Without `connection` each thousand is a transaction: a mistake further on leaves the earlier ones enqueued.
+        Without `connection` each thousand is a transaction. A list or a mapping is checked whole before the first of
+        them; of what can only be drawn once, a mistake further on leaves the earlier ones enqueued: PartlyEnqueued.
         """
+        if isinstance(tasks, Collection):
+            for _ in read_priorities(tasks):
+                pass
         given = read_priorities(tasks)
         if self._semaphores._is_inside(connection):
             return await self._enqueue_inside(dict(given), connection)
-        created, since = 0, None
-        while drawn := list(islice(given, BATCH)):
+        created, since, enqueued = 0, None, 0
+        while drawn := _drawn(given, enqueued):
             if since is not None or len(drawn) == BATCH:  # there may be more, which are to stand behind these
                 since = await self._moment(connection, after=since)
             created += await self._enqueue(self._new(dict(drawn)), since, connection)
+            enqueued += len(drawn)
         return created
 
     async def _enqueue_inside(self, whole: Mapping[str, float], connection: AsyncCaller | None) -> int:
@@ -302,7 +319,7 @@ class TaskSemaphore:
     ) -> bool:
         """Let a task go, whether it holds a place or waits; whether it was there.
 
-        TaskNotFound if it is not, unless that does not matter. With `hold`, as an event says it, only if it is still
+        TaskNotReleased if it is not, unless that does not matter. With `hold`, as an event says it, only if it is still
         the same time in which it holds.
         """
         check_flag("missing_ok", missing_ok)
@@ -345,7 +362,7 @@ class TaskSemaphore:
         missing = sorted({task.id for task in tasks} - set(there))
         if missing and not missing_ok:
             await asking.settings(self.key, connection=connection)
-            raise TaskNotFound(self.key, missing)
+            raise TaskNotReleased(self.key, missing, of_hold=any(task.guid is not None for task in tasks))
         asking._tell(connection)
         return len(there)
 
@@ -462,35 +479,14 @@ class TaskSemaphore:
         return answer
 
 
-def changed_semaphore(
-    present: Semaphore,
-    active: int | None,
-    try_release: int | None,
-    hold_for: timedelta | None,
-    *,
-    holds_for_good: bool = False,
-) -> Semaphore:
-    """As it is after a change; what is not given stays, but nobody can ask more than there are places."""
-    places = present.active if active is None else check_integer("active", active, least=0, most=ACTIVE_MAX)
-    return replace(
-        present,
-        active=places,
-        try_release=_following(present, places) if try_release is None else try_release,
-        hold_for=None if holds_for_good else present.hold_for if hold_for is None else hold_for,
-    )
-
-
-def _following(present: Semaphore, places: int) -> int:
-    """Lowered with the places, and where all may be asked raised with them: a pool that was closed for a night, with no
-    places at all, is then as it was."""
-    if present.try_release == present.active < places:
-        return max(present.try_release, usual_try_release(places))
-    return min(present.try_release, places)
-
-
-def usual_try_release(active: object) -> int:
-    """How many may be asked to make room where nobody says so."""
-    return min(TRY_RELEASE_DEFAULT, check_integer("active", active, least=0, most=ACTIVE_MAX))
+def _drawn(given: Iterator[tuple[str, float]], enqueued: int) -> builtins.list[tuple[str, float]]:
+    """The next thousand."""
+    try:
+        return list(islice(given, BATCH))
+    except BadInput as error:
+        if not enqueued:
+            raise
+        raise PartlyEnqueued(str(error.args[0]), enqueued) from error
 
 
 def _name(task_id: object, hold: object) -> TaskName:

@@ -22,6 +22,7 @@
     │   │   └── PayloadTooNew
     │   ├── PayloadTooLarge
     │   ├── TaskTooLarge
+    │   ├── PartlyEnqueued              tasks of a semaphore, of which some are enqueued
     │   ├── UnknownHandler
     │   ├── UnknownTemplate
     │   ├── InvalidContract
@@ -37,6 +38,7 @@
     ├── TemplateInUse
     ├── SemaphoreNotFound (LookupError)
     ├── TaskNotFound (LookupError)
+    │   └── TaskNotReleased
     ├── TaskUnreadable                  of a typed queue, not as its contract says
     ├── TaskTooNew                      of a typed queue, written by a newer contract
     ├── GuidMismatch                    compare-and-set lost against another change
@@ -81,6 +83,7 @@ from matrixsched.errors.inputs import (
     InvalidTime,
     InvalidWindow,
     NeverRuns,
+    PartlyEnqueued,
     PayloadTooLarge,
     PayloadTooNew,
     ReservedName,
@@ -117,6 +120,7 @@ from matrixsched.errors.states import (
     LimitNotFound,
     SemaphoreNotFound,
     TaskNotFound,
+    TaskNotReleased,
     TemplateInUse,
 )
 from matrixsched.errors.surroundings import (
@@ -184,6 +188,7 @@ __all__ = [
     "NeverRuns",
     "NotOpen",
     "OutcomeUnknown",
+    "PartlyEnqueued",
     "PayloadTooLarge",
     "PayloadTooNew",
     "QueueContradiction",
@@ -193,6 +198,7 @@ __all__ = [
     "SemaphoreNotFound",
     "StageError",
     "TaskNotFound",
+    "TaskNotReleased",
     "TaskTooLarge",
     "TaskTooNew",
     "TaskUnreadable",

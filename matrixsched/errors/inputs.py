@@ -59,6 +59,16 @@ class InvalidTime(BadInput):
         self.argument, self.why = argument, why
 
 
+class PartlyEnqueued(BadInput):
+    """A mistake among tasks that were drawn one after the other: those of the thousands before it are enqueued."""
+
+    remedy = "Correct it and enqueue all again, or pass a list, which is checked before anything is written."
+
+    def __init__(self, why: str, enqueued: int) -> None:
+        super().__init__(f"{why}; {enqueued:,} tasks before it are enqueued")
+        self.why, self.enqueued = why, enqueued
+
+
 class InvalidDuration(BadInput):
     """A duration that is negative, absurd or none at all."""
 

@@ -79,11 +79,19 @@ class SemaphoreNotFound(MatrixSchedError, LookupError):
 
 
 class TaskNotFound(MatrixSchedError, LookupError):
-    """Tasks that neither hold a place of the semaphore nor wait for one; nothing was released."""
+    """Tasks that neither hold a place of the semaphore nor wait for one; nothing was changed."""
 
-    remedy = "They were released already, or never enqueued: pass missing_ok=True where that does not matter."
+    remedy = "It was released already, or never enqueued: check its id."
 
-    def __init__(self, key: str, task_ids: Sequence[str]) -> None:
+    def __init__(self, key: str, task_ids: Sequence[str], *, of_hold: bool = False) -> None:
         named = ", ".join(f"{id!r:.80}" for id in task_ids[:3]) + (" …" if len(task_ids) > 3 else "")
-        super().__init__(f"the semaphore {key!r:.80} has no task {named}")
+        super().__init__(f"the semaphore {key!r:.80} has no task {named}{' of that hold' if of_hold else ''}")
         self.key, self.task_ids = key, tuple(task_ids)
+
+
+class TaskNotReleased(TaskNotFound):
+    """Tasks to be released of which some are not there, or are so for another time; nothing was released."""
+
+    remedy = (
+        "What is not there was released already, or never enqueued: pass missing_ok=True where that does not matter."
+    )

@@ -48,7 +48,7 @@ class Crowd:
     def sections(self) -> dict[str, Facts | Sequence[Facts]]:
         now = self.standing.counts.now
         return {
-            "semaphore": self.standing.facts,
+            "semaphore": {**self.standing.facts, "balanced_at": self.standing.counts.balanced_at},
             "holders": [_holder(task, now) for task in self.holders],
             "waiting": [_waiter(task, now) for task in self.waiting],
         }
@@ -129,14 +129,19 @@ async def created(app: App, wanted: Semaphore) -> Standing:
         return await _standing(app, await app.semaphores.settings(wanted.key))
 
 
-async def changed(app: App, wanted: Semaphore) -> Standing:
+async def changed(
+    app: App,
+    key: str,
+    active: int | None,
+    try_release: int | None,
+    *,
+    hold_for: timedelta | None,
+    holds_for_good: bool,
+) -> Standing:
+    """Only what is given: what somebody else has changed meanwhile stays so."""
     async with app:
         written = await app.semaphores.update(
-            wanted.key,
-            wanted.active,
-            wanted.try_release,
-            hold_for=wanted.hold_for,
-            holds_for_good=wanted.hold_for is None,
+            key, active, try_release, hold_for=hold_for, holds_for_good=holds_for_good
         )
         return await _standing(app, written)
 

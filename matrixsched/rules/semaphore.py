@@ -18,14 +18,14 @@ for that; with 0 nobody makes room for them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
 from math import isfinite
 from uuid import UUID
 
-from matrixsched.errors import BadInput, InvalidId, InvalidSemaphoreKey, ReservedName
+from matrixsched.errors import BadInput, InvalidDuration, InvalidId, InvalidSemaphoreKey, ReservedName
 from matrixsched.rules.lanes import escaped
 from matrixsched.rules.names import NAME_BYTES_MAX, check_name
 from matrixsched.rules.retry import Retry
@@ -34,7 +34,10 @@ from matrixsched.rules.times import check_duration, check_integer
 ACTIVE_DEFAULT = 1000
 TRY_RELEASE_DEFAULT = 900
 ACTIVE_MAX = 10_000
-"""All holders of a semaphore are read whenever it is balanced: with so many that takes some tenths of a second."""
+"""All holders of a semaphore are read whenever it is balanced: with so many that takes some tenths of a second, and a
+second or two if all of them change."""
+HOLD_FOR_MIN = timedelta(seconds=1)
+"""Places that are lost sooner would be given and taken without end, and nobody could renew them in time."""
 
 
 class TaskState(StrEnum):
@@ -113,6 +116,14 @@ class SemaphoreSample:
     """How long the one of those had waited that waited longest; 0 if nobody did."""
 
 
+def check_hold_for(hold_for: object, argument: str = "hold_for") -> timedelta:
+    """The duration itself. What is stored may be shorter, from earlier versions, and stays as it is."""
+    duration = check_duration(argument, hold_for, zero=False)
+    if duration < HOLD_FOR_MIN:
+        raise InvalidDuration(argument, f"is {duration.total_seconds():g} s, and a second is the least")
+    return duration
+
+
 def check_priority(priority: object) -> float:
     if isinstance(priority, bool) or not isinstance(priority, int | float):
         raise BadInput(f"priority must be a number, not {type(priority).__name__}")
@@ -129,6 +140,37 @@ def check_priority(priority: object) -> float:
             "choose one of at most 2**53, or a float"
         )
     return number
+
+
+def changed_semaphore(
+    present: Semaphore,
+    active: int | None,
+    try_release: int | None,
+    hold_for: timedelta | None,
+    *,
+    holds_for_good: bool = False,
+) -> Semaphore:
+    """As it is after a change; what is not given stays, but nobody can ask more than there are places."""
+    places = present.active if active is None else check_integer("active", active, least=0, most=ACTIVE_MAX)
+    return replace(
+        present,
+        active=places,
+        try_release=_following(present, places) if try_release is None else try_release,
+        hold_for=None if holds_for_good else present.hold_for if hold_for is None else hold_for,
+    )
+
+
+def _following(present: Semaphore, places: int) -> int:
+    """Lowered with the places, and where all may be asked raised with them: a pool that was closed for a night, with no
+    places at all, is then as it was."""
+    if present.try_release == present.active < places:
+        return max(present.try_release, usual_try_release(places))
+    return min(present.try_release, places)
+
+
+def usual_try_release(active: object) -> int:
+    """How many may be asked to make room where nobody says so."""
+    return min(TRY_RELEASE_DEFAULT, check_integer("active", active, least=0, most=ACTIVE_MAX))
 
 
 def late_holders(held: Iterable[Task], now: datetime) -> list[Task]:

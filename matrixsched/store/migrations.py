@@ -14,10 +14,10 @@ from matrixsched.errors import SchemaMismatch, SchemaMissing
 from matrixsched.store.statements import Dialect, render
 from matrixsched.store.values import Installation
 
-LIBRARY_SCHEMA_VERSION = 5
+LIBRARY_SCHEMA_VERSION = 6
 """The newest schema this library knows: the number of its last migration."""
 
-OLDEST_SCHEMA_SUPPORTED = 5
+OLDEST_SCHEMA_SUPPORTED = 6
 """The oldest schema this library can still work with."""
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -31,8 +31,12 @@ from matrixsched.rules.semaphore import (
 from matrixsched.store.transition import Ask, Conversation, Row, Transition, transaction, transition
 from matrixsched.store.values import NewAction, Written
 
-EVENTS_PATIENCE = timedelta(seconds=1)
-"""How long a balance waits for whoever writes an event of the same task, before it is tried anew as a whole."""
+EVENTS_PATIENCE = timedelta(milliseconds=500)
+"""How long a balance waits for whoever writes an event of the same task, before it is tried anew as a whole. Well below
+PostgreSQL's deadlock_timeout, which is a second: where they wait for each other the balance gives up, and no user's
+transaction is chosen to fail."""
+CHANGED_PAGE = 1000
+"""How many changed semaphores are looked up at once (balance.sql), and how many for late places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,18 @@ class TaskCounts:
     waiting: int
     oldest_at: datetime | None
     """Since when the one has waited that has waited longest; as far as was counted."""
+    balanced_at: datetime | None
+    """When the semaphore was last balanced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToBalance:
+    """Keys of semaphores."""
+
+    changed: Sequence[str]
+    """In their order, those behind a key; a page of them at most."""
+    late: Sequence[str]
+    """In which a place was held for too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +175,8 @@ class Semaphoring(Protocol):
 
     def count_tasks(self, key: str, *, count_max: int) -> Transition[TaskCounts]: ...
 
-    def changed_semaphores(self, *, after: str = "") -> Transition[list[str]]:
-        """The keys of semaphores that are to be balanced: those behind `after`, and those in which a place was held
-        for too long; a thousand of each at most."""
+    def changed_semaphores(self, *, after: str = "", told_of: Sequence[str] = ()) -> Transition[ToBalance]:
+        """The keys of semaphores that are to be balanced; of late places only those of `told_of` are looked for."""
         ...
 
     def balance(self, key: str, make_guid: Callable[[], UUID], *, shards: int) -> Transition[Balanced | None]:
@@ -348,6 +363,10 @@ def _bound(semaphore: Semaphore, held: Sequence[Task], now: datetime) -> list[Ta
 
 HELD_MAX = 1_000_000
 """Above what any semaphore holds: places may have become fewer since they were given."""
+
+
+def pages(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[begin : begin + CHANGED_PAGE] for begin in range(0, len(keys), CHANGED_PAGE))
 
 
 def _ids_of(done: Iterable[Task], before: TaskState) -> tuple[str, ...]:

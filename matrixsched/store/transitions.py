@@ -119,8 +119,9 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
+        only_events: bool = False,
     ) -> Transition[Acquired]:
-        """Lock the free shard with work whose turn it is; before all others one with events that are due.
+        """Lock the free shard with work whose turn it is; before all others, or only, one with events, due or new.
 
         Work are incoming rows, due rows that pass no gate, are on the way to one, or are in one of the special `lanes`,
         and rows of these handlers before a gate that may be open; one does `ahead` of its next slot.
@@ -129,7 +130,9 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
 
     def beat_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
 
-    def release_shard(self, shard: int, sync_guid: UUID) -> Transition[bool]: ...
+    def release_shard(self, shard: int, sync_guid: UUID, *, tell: bool = False) -> Transition[bool]:
+        """Let it go; whether it was still ours. `tell` says that others may find work in it that we left to them."""
+        ...
 
     def close_fence(self, shard: int, sync_guid: UUID, fresh_guid: UUID) -> Transition[bool]:
         """Make sure that nothing is moved or claimed under a guid any more, not even by what is under way.
@@ -164,8 +167,9 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
         move_limit: int,
         claim_limit: int,
         attempt_lease: timedelta,
+        only_events: bool = False,
     ) -> Transition[Claimed]:
-        """Carry rows from incoming to processing; hand out those that are due, events first."""
+        """Carry rows from incoming to processing, events first or alone; hand out those that are due, as well."""
         ...
 
     def claimed_by(

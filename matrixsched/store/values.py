@@ -112,6 +112,8 @@ class Acquired:
     now: datetime
     shard: int | None
     incoming: bool = False
+    incoming_events: bool = False
+    """Events are among what is new."""
     lanes: tuple[str, ...] = ()
     """Lanes with rows that are due, in the order of their claims: events, ungated, coming, special ones."""
     gated_lanes: tuple[str, ...] = ()
@@ -129,6 +131,8 @@ class Claimed:
     attempts: Sequence[Attempt]
     gated_lanes: tuple[str, ...] = ()
     """Where rows were put that have to pass a gate."""
+    parked: bool = False
+    """Rows were put aside for whoever knows their handlers."""
 
 
 class Planned(StrEnum):

@@ -103,8 +103,16 @@ class Worker:
             events=self._events,
         )
         self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
+        self._news = Wakeup()
+        self._changes = Wakeup()
         self.balancing = Balancing(
-            self._store, app.handlers, self.policy, self._events, clock=self._clock, chance=self._chance
+            self._store,
+            app.handlers,
+            self.policy,
+            self._events,
+            clock=self._clock,
+            chance=self._chance,
+            wrote=self._news.set,
         )
         self.processors = Processors(
             app.queues.handlers,
@@ -128,8 +136,6 @@ class Worker:
         if app.queues.is_in_database:
             self.processors.on_settings_change = self.managing.hear_settings
         self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
-        self._news = Wakeup()
-        self._changes = Wakeup()
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
         self._stopping_at_once = anyio.Event()

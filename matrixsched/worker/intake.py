@@ -16,6 +16,7 @@ from matrixsched.handlers import Handlers
 from matrixsched.rules.action import COMING, EVENT, UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.gates import SPREAD_NS, Gate
+from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned, Turn
@@ -100,7 +101,8 @@ class Intake:
     async def _look(self) -> float:
         room, gated_room = self._runner.room, self.gated_room
         self.is_short_of_room = room <= 0 or gated_room <= 0 or self._runner.suspect_room <= 0
-        if room <= 0:
+        only_events = room <= 0
+        if only_events and not (self._is_told_of_events and self.event_room > 0):
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
         turn = next(self._turns)
@@ -113,17 +115,18 @@ class Intake:
                     holder=self._name,
                     lease=self._policy.shard_lease,
                     lanes=self._special_lanes(),
-                    gated_handlers=self._handlers.names if gated_room > 0 else (),
+                    gated_handlers=self._handlers.names if gated_room > 0 and not only_events else (),
                     ahead=self.lead + self.ahead / 2,
                     turn=turn,
+                    only_events=only_events,
                 )
             )
         self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
         self._gates_hold = acquired.holds
         if acquired.shard is None:
             self._fruitless = 0
-            return self._rest(acquired)
-        sync = _Sync(self, acquired, acquired.shard, sync_guid, asked_at)
+            return self._policy.rest_max.total_seconds() if only_events else self._rest(acquired)
+        sync = _Sync(self, acquired, acquired.shard, sync_guid, asked_at, only_events=only_events)
         self.shards_held += 1
         try:
             await sync.run()
@@ -153,6 +156,11 @@ class Intake:
         return min(wanted, self._policy.attempt_lease / 3 - self.lead)  # what is claimed must start within that time
 
     @property
+    def event_room(self) -> int:
+        """How many events may be claimed: in line they pass others, which were claimed because they will start soon."""
+        return self._runner.room + self._runner.line.passed_by_events
+
+    @property
     def gated_room(self) -> int:
         """How many attempts may be claimed before gates: their slots begin soon, and may be used a little late."""
         within = self.lead + self.ahead + timedelta(microseconds=SPREAD_NS / 1000)
@@ -161,6 +169,10 @@ class Intake:
     def learn_lead(self, took_s: float) -> None:
         """Up at once, down slowly: what took long may do so again."""
         self._gated_claim_s = max(took_s, self._gated_claim_s * 0.9)
+
+    @property
+    def _is_told_of_events(self) -> bool:
+        return any(semaphore_of(name) is not None for name in self._handlers.names)
 
     def _special_lanes(self) -> list[str]:
         """Lanes beside the ungated one that this worker may read now."""
@@ -179,7 +191,9 @@ class Intake:
 class _Sync:
     """One iteration over one shard, under one guid."""
 
-    def __init__(self, intake: Intake, acquired: Acquired, shard: int, sync_guid: UUID, asked_at: float) -> None:
+    def __init__(
+        self, intake: Intake, acquired: Acquired, shard: int, sync_guid: UUID, asked_at: float, *, only_events: bool
+    ) -> None:
         self._intake = intake
         self._store = intake._store
         self._do = intake._do
@@ -187,16 +201,21 @@ class _Sync:
         self._policy = intake._policy
         self._clock = intake._clock
         self._handlers = intake._handlers.names
-        self._lanes = list(acquired.lanes)
+        self._event_lanes = [lane for lane in acquired.lanes if _is_of_events(lane)]
+        self._lanes = [lane for lane in acquired.lanes if lane not in self._event_lanes]
         self._listed = acquired.gated_lanes
         self._filled: dict[str, None] = {}
         """Gated lanes that rows were put into just now."""
         self._incoming = acquired.incoming
+        self._incoming_events = acquired.incoming_events
+        self._only_events = only_events
+        """There is room for nothing else."""
         self._shard = shard
         self._sync_guid = sync_guid
         self._acquired_at = self._beaten_at = asked_at
         self._handed_over: list[Attempt] = []
         self._is_let_go = False
+        self._parked = False
         self.moved = self.claimed = self.settled = 0
         self.contended = False
         """Another worker passed the gates that we looked at."""
@@ -216,10 +235,15 @@ class _Sync:
 
     def _may_go_on(self) -> bool:
         held_s = self._clock.monotonic() - self._acquired_at
-        return held_s < self._policy.hold_max.total_seconds() and self._runner.room > 0
+        room = self._intake.event_room if self._only_events else self._runner.room
+        return held_s < self._policy.hold_max.total_seconds() and room > 0
 
     async def _pass(self) -> bool:
-        """Claim from each lane, move, pass gates; whether there may be more. Overdue rows go first, or they starve."""
+        """Claim from each lane, move, pass gates; whether there may be more. Overdue rows go first, or they starve; but
+        events before everything, also those that are new."""
+        more_events = await self._pass_events()
+        if more_events or self._only_events:
+            return more_events  # nothing else gets room that the rest of them may need
         more = False
         for lane in self._lanes:
             if lane == COMING:  # one batch while the shard is held: others have rows that need not wait
@@ -230,8 +254,6 @@ class _Sync:
                 limit = self._policy.batch_max if self._intake.campaign_begins and lane == UNGATED else room
                 seen = await self._claim(lane, limit, room)
                 self.settled += seen
-                if lane == EVENT and seen >= limit:  # nothing else gets room that the rest of them may need
-                    return True
                 more |= seen >= limit
         if self._incoming:
             seen = await self._move()
@@ -241,6 +263,22 @@ class _Sync:
         if self._listed or self._filled:
             await self._pass_gates()
         return more
+
+    async def _pass_events(self) -> bool:
+        """Claim those that waited, then those that are new if others are due that would go before them; whether there
+        may be more."""
+        for lane in self._event_lanes:
+            if (room := self._limit(lane)) > 0:
+                seen = await self._claim(lane, room, room)
+                self.settled += seen
+                if seen >= room:
+                    return True
+        if self._incoming_events and (self._lanes or self._only_events):
+            seen = await self._move(only_events=True)
+            self.moved += seen
+            self._incoming_events = seen >= self._policy.batch_max
+            return self._incoming_events
+        return False
 
     async def _pass_gates(self) -> None:
         """Claim what may pass its gates. If a window of the quota has begun that nobody has planned, plan it first."""
@@ -296,7 +334,8 @@ class _Sync:
         return passed
 
     def _limit(self, lane: str) -> int:
-        limit = min(self._runner.room, self._policy.batch_max)
+        room = self._intake.event_room if lane in self._event_lanes else self._runner.room
+        limit = min(room, self._policy.batch_max)
         return min(limit, self._runner.suspect_room) if lane.startswith(suspect_lane("")) else limit
 
     async def _claim(self, lane: str, limit: int, room: int) -> int:
@@ -311,22 +350,25 @@ class _Sync:
                 attempt_lease=self._policy.attempt_lease,
             )
         )
-        if lane != EVENT:  # where no campaign ever is
+        if lane not in self._event_lanes:  # where no campaign ever is
             self._intake.campaign_begins = bool(claimed.gated_lanes)
         return claimed.seen
 
-    async def _move(self) -> int:
+    async def _move(self, *, only_events: bool = False) -> int:
+        room = self._intake.event_room if only_events else self._runner.room
         moved = await self._taken(
             self._do.move(
                 self._shard,
                 self._sync_guid,
                 handlers=self._handlers,
                 move_limit=self._policy.batch_max,
-                claim_limit=min(self._runner.room, self._policy.batch_max),
+                claim_limit=min(room, self._policy.batch_max),
                 attempt_lease=self._policy.attempt_lease,
+                only_events=only_events,
             )
         )
-        self._intake.campaign_begins = bool(moved.gated_lanes)
+        if not only_events:  # where no campaign ever is
+            self._intake.campaign_begins = bool(moved.gated_lanes)
         return moved.seen
 
     async def _taken(self, transition: Transition[Claimed]) -> Claimed:
@@ -337,7 +379,7 @@ class _Sync:
             try:
                 claimed = await self._store.run(transition)
             except OutcomeUnknown:
-                found = await self._found(asked_at, [*self._lanes, UNGATED, EVENT])
+                found = await self._found(asked_at, [*self._event_lanes, *self._lanes, UNGATED, EVENT])
                 if self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() / 3:
                     self._hand_over(found, asked_at)
                 elif found:
@@ -345,6 +387,7 @@ class _Sync:
                 raise
         self._hand_over(claimed.attempts, asked_at)
         self._filled |= dict.fromkeys(claimed.gated_lanes)
+        self._parked |= claimed.parked
         return claimed
 
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:
@@ -385,10 +428,17 @@ class _Sync:
         return await self._store.run(self._do.beat_shard(self._shard, self._sync_guid))
 
     async def _release(self) -> bool:
-        """Let the shard go; if that cannot be said, it is free when its lease ends."""
+        """Let the shard go; if that cannot be said, it is free when its lease ends. Those are told who know what we do
+        not: they heard of it when we did, and found the shard in our hands."""
         with anyio.move_on_after(self._policy.heartbeat.total_seconds(), shield=True):
             try:
-                return await self._store.run(self._do.release_shard(self._shard, self._sync_guid))
+                return await self._store.run(self._do.release_shard(self._shard, self._sync_guid, tell=self._parked))
             except DatabaseError:
                 return False
         return False
+
+
+def _is_of_events(lane: str) -> bool:
+    """Whether only events are in it: that of events, or one in which somebody parked them who does not know them."""
+    parked = parked_lane("")
+    return lane == EVENT or lane.startswith(parked) and semaphore_of(lane.removeprefix(parked)) is not None

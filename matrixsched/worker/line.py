@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 
 from matrixsched.clock import Clock
 from matrixsched.rules.intake import START_WITHIN_S
+from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.worker.leases import Held
 
 ROUNDING_S = 1e-6
@@ -16,6 +17,8 @@ ROUNDING_S = 1e-6
 class Line:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._events: deque[Held] = deque()
+        """Those that tell of semaphores: nothing else is taken before them."""
         self._waiting: deque[Held] = deque()
         self._prompt: deque[Held] = deque()
         """Those whose slots have begun and will soon be void. Behind all that is waiting they would never start."""
@@ -25,19 +28,28 @@ class Line:
 
     def __len__(self) -> int:
         """How many may start now."""
-        return len(self._prompt) + len(self._waiting)
+        return len(self._events) + len(self._prompt) + len(self._waiting)
 
     @property
     def pressing(self) -> int:
         """How many will need a handler at their time, and not later."""
         return len(self._prompt) + len(self._timed)
 
+    @property
+    def passed_by_events(self) -> int:
+        """How many more events may be put in line, so that each starts in the stead of another one."""
+        return max(0, len(self._prompt) + len(self._waiting) - len(self._events))
+
     def unhurried_among_next(self, count: int) -> int:
         """How many of the next so many have no slot that is void soon."""
-        return max(0, min(count, len(self)) - len(self._prompt))
+        starting = min(count, len(self))
+        return starting - min(max(0, starting - len(self._events)), len(self._prompt))
 
     def put(self, held: Held) -> bool:
         """Put it in its place; whether it is now the first whose slot is yet to begin."""
+        if semaphore_of(held.attempt.handler) is not None:  # it passes no gate, and so has no slot
+            self._events.append(held)
+            return False
         now = self._clock.monotonic()
         if held.starts_at > now + ROUNDING_S:
             self._timed_count += 1
@@ -55,13 +67,14 @@ class Line:
 
     def take(self) -> Held:
         """The one whose turn it is."""
-        return (self._prompt or self._waiting).popleft()
+        return (self._events or self._prompt or self._waiting).popleft()
 
     def take_older_than(self, asked_at: float) -> list[Held]:
         """Those that were claimed before that and are still waiting."""
         stale = []
-        while self._waiting and self._waiting[0].asked_at <= asked_at:
-            stale.append(self._waiting.popleft())
+        for part in (self._events, self._waiting):
+            while part and part[0].asked_at <= asked_at:
+                stale.append(part.popleft())
         return stale
 
     def take_void(self) -> list[Held]:
@@ -75,7 +88,7 @@ class Line:
 
     def clear(self) -> list[Held]:
         """All of them."""
-        everybody = [*self._prompt, *self._waiting, *(held for _, _, held in self._timed)]
-        for part in (self._prompt, self._waiting, self._timed):
+        everybody = [*self._events, *self._prompt, *self._waiting, *(held for _, _, held in self._timed)]
+        for part in (self._events, self._prompt, self._waiting, self._timed):
             part.clear()
         return everybody

@@ -84,7 +84,7 @@ class Runner:
         self._clock = clock
         self._chance = chance
         self._events = events
-        self._line = Line(clock)
+        self.line = Line(clock)
         self._void: list[Held] = []
         """Attempts that could not start in their slots."""
         # Not by guid: a handler that ignores its limit is still there when the next attempt at the same version begins.
@@ -121,10 +121,10 @@ class Runner:
     def gated_room(self, within_s: float) -> int:
         """How many attempts may be claimed whose slots begin within that time and do not wait for a handler."""
         # Of those that were just claimed some are as good as running: it is for the event loop to begin with them.
-        starting = self._line.unhurried_among_next(self._slots_in_use - len(self._running))
+        starting = self.line.unhurried_among_next(self._slots_in_use - len(self._running))
         return gated_room(
             slots=self._policy.concurrency - self._leaked,
-            busy=len(self._running) + starting + self._line.pressing,
+            busy=len(self._running) + starting + self.line.pressing,
             ended_per_s=self._pace_per_s,
             within_s=within_s,
         )
@@ -152,7 +152,7 @@ class Runner:
 
     @property
     def has_waiting(self) -> bool:
-        return len(self._line) > 0
+        return len(self.line) > 0
 
     def accept(self, attempts: Iterable[Attempt], asked_at: float) -> int:
         """Take over claimed attempts; those that are in our hands already are left alone."""
@@ -166,12 +166,12 @@ class Runner:
         return taken
 
     def _put(self, held: Held) -> None:
-        if self._line.put(held):
+        if self.line.put(held):
             self.timed_wakeup.set()
 
     async def start_timed(self) -> float:
         """Let attempts go whose slots have begun; the rest until the next one."""
-        next_s = self._line.begin_slots()
+        next_s = self.line.begin_slots()
         self._fill_slots()
         # A slot may be used a little late; waking for each of thousands in a second would cost more than it is worth.
         return self._policy.rest_max.total_seconds() if next_s is None else max(next_s, TIMED_REST_MIN_S)
@@ -195,14 +195,14 @@ class Runner:
         if self._slots is None:
             return
         free = self._policy.concurrency - self._slots_in_use
-        for _ in range(min(free, len(self._line))):
+        for _ in range(min(free, len(self.line))):
             self._slots_in_use += 1
             self._slots.start_soon(self._slot)
 
     async def _slot(self) -> None:
         turn_ends = self._clock.monotonic() + TURN_S
         try:
-            while len(self._line):
+            while len(self.line):
                 await self.run_next()
                 if self._clock.monotonic() >= turn_ends:
                     await anyio.lowlevel.checkpoint()
@@ -212,7 +212,7 @@ class Runner:
 
     async def run_next(self) -> None:
         """Make the attempt whose turn it is."""
-        held = self._line.take()
+        held = self.line.take()
         if held.lost or self._clock.monotonic() >= held.trusted_until:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
@@ -462,10 +462,10 @@ class Runner:
     async def _give_back_stale(self, now: float) -> None:
         patience_s = self._policy.attempt_lease.total_seconds() / 3
         # Without waiting for a handler to be free that would find out: by then their leases may be over.
-        stale, self._void = [*self._void, *self._line.take_void()], []
+        stale, self._void = [*self._void, *self.line.take_void()], []
         if stale:
             self._events.emit(SlotsVoided(len(stale)))
-        await self._give_back([*stale, *self._line.take_older_than(now - patience_s)])
+        await self._give_back([*stale, *self.line.take_older_than(now - patience_s)])
 
     async def _give_back(self, unstarted: list[Held]) -> int:
         """Rows that were never started become due again, unattempted."""
@@ -481,7 +481,7 @@ class Runner:
 
     async def give_back_waiting(self) -> int:
         """Give back everything that was not started."""
-        unstarted = [*self._line.clear(), *self._void]
+        unstarted = [*self.line.clear(), *self._void]
         self._void.clear()
         return await self._give_back(unstarted)
 

@@ -117,8 +117,8 @@ def balance_if_marked(side: Side) -> Transition[Any]:
     """What workers do: they look whether anything changed."""
 
     def begin() -> Conversation[Balanced | None]:
-        changed = yield from side.do.changed_semaphores().begin()
-        return (yield from balance(side).begin()) if POOL in changed else None
+        found = yield from side.do.changed_semaphores(told_of=[POOL]).begin()
+        return (yield from balance(side).begin()) if POOL in (*found.changed, *found.late) else None
 
     return Transition("balance_if_marked", begin)
 

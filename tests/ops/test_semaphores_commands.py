@@ -12,7 +12,9 @@ from support.command import Answer, Matrixsched, on
 
 from matrixsched import Acquired, App
 from matrixsched.ops.cli import main
+from matrixsched.ops.commands import semaphoring
 from matrixsched.ops.semaphores import Crowd, Standing
+from matrixsched.rules.semaphore import Semaphore
 from matrixsched.worker import Worker
 
 SETTINGS = ["semaphore", "active", "try_release", "hold_for"]
@@ -109,7 +111,8 @@ def test_those_that_hold_and_wait_are_counted_on_request(pool: Semaphores) -> No
 def test_one_is_shown_with_its_holders_and_the_first_that_wait(pool: Semaphores) -> None:
     assert pool.shown("pool") == {"holders": ["b", "c"], "waiting": ["a", "d"]}
     told = pool("show", "pool", "--json").json
-    assert list(told["semaphore"]) == FIELDS
+    assert list(told["semaphore"]) == [*FIELDS, "balanced_at"]
+    assert told["semaphore"]["balanced_at"] is not None
     assert list(told["holders"][0]) == ["task", "priority", "held_s", "asked_at", "hold_until"]
     assert list(told["waiting"][0]) == ["task", "priority", "waited_s"]
     table = pool("show", "pool")
@@ -129,6 +132,21 @@ def test_one_that_nobody_wants_says_how_to_change_it(semaphores: Semaphores) -> 
     shown = semaphores("show", "--", "-quiet pool")
     assert "nobody holds or waits." in shown.err
     assert suggestion(shown.err) == ["set", "--active", "N", "--", "-quiet pool"]
+
+
+def test_what_somebody_else_changes_meanwhile_stays(semaphores: Semaphores, monkeypatch: pytest.MonkeyPatch) -> None:
+    semaphores("set", "pool", "--active", "5")
+    plan = semaphoring._plan
+
+    def change_it_meanwhile(before: Standing, wanted: Semaphore) -> str:
+        monkeypatch.undo()
+        assert semaphores("set", "pool", "--hold-for", "10m", "--try-release", "3", "--yes").code == 0
+        return plan(before, wanted)
+
+    monkeypatch.setattr(semaphoring, "_plan", change_it_meanwhile)
+    changed = semaphores("set", "pool", "--active", "7", "--yes", "--json")
+    expected = {"semaphore": "pool", "active": 7, "try_release": 3, "hold_for": "10m"}
+    assert {name: changed.json[name] for name in SETTINGS} == expected
 
 
 def test_one_that_exists_is_changed_only_when_that_is_meant(semaphores: Semaphores) -> None:
@@ -245,6 +263,7 @@ def test_a_list_costs_one_statement_unless_counts_are_asked_for(
         (["set", "pool", "--hold-for", "soon"], "--hold-for is 'soon'"),
         (["set", "pool", "--hold-for", "NaN"], "--hold-for is 'NaN'"),
         (["set", "pool", "--hold-for", "0s"], "--hold-for is zero"),
+        (["set", "pool", "--hold-for", "999ms"], "--hold-for is 0.999 s, and a second is the least"),
         (["set", "pool", "--hold-for", "1m", "--for-good"], "--hold-for and --for-good are both given: choose one"),
         (["set", ""], "semaphore key is empty"),
         (["set", "a\x1b"], "control character"),

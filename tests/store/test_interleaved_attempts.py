@@ -45,7 +45,7 @@ EXTEND_BY_ATTEMPT = Mutant(
     "and p.attempt = h.attempt /* pause point: extend_lock */",
 )
 CLAIM_WAITS = Mutant("claim", "for update skip locked", "for update")
-MOVE_WAITS = Mutant("move", "for update skip locked", "for update")
+MOVE_WAITS = Mutant("move", "end for update skip locked", "end for update")
 ACTIONS_LOCKED = (
     Mutant(
         "claim", "and a.state = 'live' offset 0) a on true", "and a.state = 'live' for no key update of a) a on true"

@@ -23,7 +23,7 @@ PLAIN_TAKEOVER = Mutant("acquire_shard", "for update of l skip locked", "")
 MOVE_NO_FENCE_LOCK = Mutant("move", "for key share skip locked", "")
 MOVE_FENCE_WAITS = Mutant("move", "for key share skip locked", "for key share")
 MOVE_FENCE_SHARE = Mutant("move", "for key share skip locked", "for share skip locked")
-MOVE_NO_ROW_LOCK = Mutant("move", "for update skip locked", "")
+MOVE_NO_ROW_LOCK = Mutant("move", "end for update skip locked", "end")
 MOVE_NO_CONFLICT = Mutant("move", "on conflict (shard_id, action_id, action_guid) do nothing", "")
 MOVE_WAITS_FOR_OUTDATED = Mutant("move", "for update of p skip locked", "for update of p")
 

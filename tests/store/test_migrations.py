@@ -28,7 +28,7 @@ from matrixsched.store.store import Store
 
 pytestmark = pytest.mark.anyio
 
-ALL_MIGRATIONS = ["0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores", "0005_queues"]
+ALL_MIGRATIONS = ["0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores", "0005_queues", "0006_events"]
 DIALECTS = ("postgresql", "sqlite")
 DAY = timedelta(days=1)
 
@@ -123,8 +123,8 @@ async def test_a_newer_schema_that_this_library_may_use_works(store: Store, data
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 5"),
-        ("schema_version = 1", "is at schema 1, this library needs 5 or newer"),
+        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 6"),
+        ("schema_version = 1", "is at schema 1, this library needs 6 or newer"),
     ],
 )
 async def test_a_schema_out_of_range_is_refused_with_a_remedy(
@@ -153,7 +153,7 @@ async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds
         async with old:
             await old.schedule("anything", id="a")
     app = App(database_url, clock=clock)
-    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 5 or newer"):
+    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 6 or newer"):
         await app.open()
     assert await app.init() == ALL_MIGRATIONS[1:]
     async with app:

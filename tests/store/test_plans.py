@@ -134,6 +134,8 @@ def a_change(id: str) -> Change:
 
 # Shard 0 is held and beats, so that there is no incoming row for whoever asks; before the due time nothing else is due.
 BEFORE_ALL = PostgresTransitions("default", clock=ManualClock(NOW - timedelta(hours=1)))
+# Nobody holds shard 0 any more, where thousands are new.
+MUCH_LATER = PostgresTransitions("default", clock=ManualClock(NOW + timedelta(hours=2)))
 LANES = [lane(f"handler {number}") for number in range(50) for lane in (parked_lane, suspect_lane)]
 BATCH = [an_action(NOW, id) for number in range(LIMIT // 2) for id in (f"fresh {number}", f"future {number * SHARDS}")]
 
@@ -141,6 +143,12 @@ HOT: dict[str, Transition[Any]] = {
     "acquire_shard": DO.acquire_shard(sync_guid=uuid.uuid4(), holder="me", lease=LEASE, lanes=LANES),
     "acquire_shard, nothing to do": BEFORE_ALL.acquire_shard(
         sync_guid=uuid.uuid4(), holder="me", lease=timedelta(days=1), lanes=LANES
+    ),
+    "acquire_shard, much is new": MUCH_LATER.acquire_shard(
+        sync_guid=uuid.uuid4(), holder="me", lease=LEASE, lanes=LANES
+    ),
+    "acquire_shard, only events": MUCH_LATER.acquire_shard(
+        sync_guid=uuid.uuid4(), holder="me", lease=LEASE, lanes=LANES, only_events=True
     ),
     "beat_shard": DO.beat_shard(0, SYNC),
     "release_shard": DO.release_shard(0, SYNC),
@@ -151,6 +159,9 @@ HOT: dict[str, Transition[Any]] = {
     ),
     "claim, events": DO.claim(0, SYNC, lane=EVENT, handlers=[HANDLER], limit=LIMIT, attempt_lease=LEASE),
     "move": DO.move(0, SYNC, handlers=[HANDLER], move_limit=LIMIT, claim_limit=LIMIT, attempt_lease=LEASE),
+    "move, only events": DO.move(
+        0, SYNC, handlers=[HANDLER], move_limit=LIMIT, claim_limit=LIMIT, attempt_lease=LEASE, only_events=True
+    ),
     "claimed_by": DO.claimed_by(0, SYNC, lanes=[UNGATED], attempt_lease=LEASE),
     "extend": DO.extend([Holding(claim, timedelta(minutes=1)) for claim in CLAIMS], attempt_lease=LEASE),
     "give_back": DO.give_back([an_attempt(claim) for claim in CLAIMS]),

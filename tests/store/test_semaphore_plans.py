@@ -87,6 +87,12 @@ def enqueued_before(prefix: str) -> Ask:
     return next(DO._enqueued_before("pool", [NewTask(one.id, 7.5, guid_of(one.id)) for one in names(prefix)]))
 
 
+def looking_for_late(*keys: str) -> Ask:
+    looking = LATER.changed_semaphores(told_of=list(keys)).begin()
+    next(looking)
+    return looking.send([{"keys": [], "some_are_late": True}])
+
+
 WRITTEN = [
     *(a_task(f"waiting {number}", TaskState.WAITING) for number in range(HELD // 2)),
     *(a_task(f"held {number}", TaskState.ACQUIRED) for number in range(HELD // 2)),
@@ -105,9 +111,10 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "position, last of its like": (first_ask(DO.task_position("pool", "waiting 99999", count_max=LIMIT)), LIMIT + 1),
     "position, between": (first_ask(DO.task_position("pool", "waiting 150500", count_max=LIMIT)), LIMIT + 1),
     "position, last": (first_ask(DO.task_position("pool", "waiting 100000", count_max=LIMIT)), LIMIT + 1),
-    "count": (first_ask(DO.count_tasks("pool", count_max=LIMIT)), HELD + LIMIT),
+    "count": (first_ask(DO.count_tasks("pool", count_max=LIMIT)), HELD + LIMIT + 1),
     "changed": (first_ask(DO.changed_semaphores()), 20),
-    "changed, all places are late": (first_ask(LATER.changed_semaphores()), HELD + 20),
+    "changed, all places are late": (first_ask(LATER.changed_semaphores()), 1 + 20),
+    "late": (looking_for_late("pool", *(f"idle {number}" for number in range(BATCH))), 1),
     "enqueue": (enqueueing("new"), BATCH),
     "enqueue again": (enqueueing("waiting"), BATCH),
     "enqueue, sent before": (enqueued_before("waiting"), BATCH),

@@ -293,7 +293,7 @@ async def test_what_kills_its_worker_again_and_again_is_quarantined_and_its_neig
         while await worker.intake.step() == 0:
             pass
         while worker.runner.has_waiting:
-            attempt = worker.runner._line._waiting[0].attempt
+            attempt = worker.runner.line._waiting[0].attempt
             if attempt.claim.action_id == "poison" and attempt.interruptions <= Retry().max_interruptions:
                 return
             await worker.runner.run_next()
@@ -325,7 +325,7 @@ async def test_a_suspect_is_run_alone_while_others_go_on_beside_it(app, clock):
     worker = Worker(app)
     for _ in range(8):
         await worker.intake.step()
-    waiting = [held.attempt.claim.action_id for held in worker.runner._line._waiting]
+    waiting = [held.attempt.claim.action_id for held in worker.runner.line._waiting]
     assert "fresh" in waiting
     assert len(waiting) == 2, "one suspect at a time"
     assert await worker.run_due() == 4

@@ -24,8 +24,17 @@ from matrixsched.ops.render import Count, as_argument, differences, say, show_fa
 from matrixsched.ops.semaphores import COUNT_MAX, Crowd, Standing
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.rules.names import check_name
-from matrixsched.rules.semaphore import ACTIVE_DEFAULT, Semaphore, Task, TaskState, check_semaphore_key
-from matrixsched.semaphores import BATCH, PAGE_MAX, changed_semaphore, usual_try_release
+from matrixsched.rules.semaphore import (
+    ACTIVE_DEFAULT,
+    Semaphore,
+    Task,
+    TaskState,
+    changed_semaphore,
+    check_hold_for,
+    check_semaphore_key,
+    usual_try_release,
+)
+from matrixsched.semaphores import BATCH, PAGE_MAX
 
 commands = typer.Typer(
     help="See which tasks may be active, who waits for that, and change it while they run.", no_args_is_help=True
@@ -115,7 +124,7 @@ def set_semaphore(
     check_semaphore_key(key)
     if hold_for is not None and for_good:
         raise WrongUse("--hold-for and --for-good are both given: choose one")
-    duration = None if hold_for is None else read_duration("--hold-for", hold_for, zero=False)
+    duration = None if hold_for is None else check_hold_for(read_duration("--hold-for", hold_for), "--hold-for")
     before = run(partial(semaphores.standing_or_none, app, key))
     if before is None:
         places = ACTIVE_DEFAULT if active is None else active
@@ -136,7 +145,8 @@ def set_semaphore(
         if not is_confirmed(_plan(before, wanted), yes=yes):
             show_facts(before.facts, as_json=as_json)
             raise end_unconfirmed(given)
-        found, done = run(partial(semaphores.changed, app, wanted)), "changed"
+        change = partial(semaphores.changed, hold_for=duration, holds_for_good=for_good)
+        found, done = run(partial(change, app, key, active, try_release)), "changed"
     show_facts(found.facts, as_json=as_json)
     say(f"{done}. See who holds and who waits: `{_command(given, 'show', key)}`.")
 

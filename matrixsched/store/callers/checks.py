@@ -15,6 +15,6 @@ def check_transaction(has_one: bool, remedy: str) -> None:
     """Refuse a connection that would commit each statement by itself."""
     if not has_one:
         raise BadInput(
-            f"no transaction is open on the connection, so the action could not be part of one: {remedy}, or leave "
-            "connection out to schedule in a transaction of our own"
+            f"no transaction is open on the connection, so what is written could not be part of one: {remedy}, or "
+            "leave connection out, for a transaction of our own"
         )

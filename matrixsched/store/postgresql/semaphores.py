@@ -8,7 +8,7 @@ from uuid import UUID
 
 from matrixsched.rules.semaphore import Semaphore, Task, TaskState
 from matrixsched.store.postgresql.asking import PostgresAsking
-from matrixsched.store.semaphores import Enqueued, NewTask, SemaphoreWrites, TaskCounts, TaskName
+from matrixsched.store.semaphores import Enqueued, NewTask, SemaphoreWrites, TaskCounts, TaskName, ToBalance, pages
 from matrixsched.store.transition import Conversation, Row, transition
 
 
@@ -137,12 +137,16 @@ class PostgresSemaphores(PostgresAsking, SemaphoreWrites):
     @transition
     def count_tasks(self, key: str, *, count_max: int) -> Conversation[TaskCounts]:
         (row,) = yield self._ask("semaphore_tasks.count", semaphore=key, count_max=count_max)
-        return TaskCounts(row["now"], row["held"], row["asked"], row["waiting"], row["oldest_at"])
+        return TaskCounts(row["now"], row["held"], row["asked"], row["waiting"], row["oldest_at"], row["balanced_at"])
 
     @transition
-    def changed_semaphores(self, *, after: str = "") -> Conversation[list[str]]:
-        rows = yield self._ask("balance.changed", after=after)
-        return [row["key"] for row in rows]
+    def changed_semaphores(self, *, after: str = "", told_of: Sequence[str] = ()) -> Conversation[ToBalance]:
+        (found,) = yield self._ask("balance.changed", after=after)
+        late: list[str] = []
+        for keys in pages(told_of) if found["some_are_late"] else ():
+            rows = yield self._ask("balance.late", keys=keys)
+            late += [row["key"] for row in rows]
+        return ToBalance(found["keys"], late)
 
     # What a balance asks.
 

@@ -209,6 +209,7 @@ class PostgresTransitions(
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
+        only_events: bool = False,
     ) -> Conversation[Acquired]:
         (row,) = yield self._ask(
             "acquire_shard",
@@ -220,6 +221,7 @@ class PostgresTransitions(
             ahead=ahead,
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
+            only_events=only_events,
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
@@ -229,6 +231,7 @@ class PostgresTransitions(
             now=row["now"],
             shard=row["shard_id"],
             incoming=row["incoming"],
+            incoming_events=row["incoming_events"],
             lanes=(*due, *row["lanes"]),
             gated_lanes=tuple(row["gated_lanes"]),
             holds=row["holds"],
@@ -240,8 +243,9 @@ class PostgresTransitions(
         return bool(rows)
 
     @transition
-    def release_shard(self, shard: int, sync_guid: UUID) -> Conversation[bool]:
-        rows = yield self._ask("release_shard", shard_id=shard, sync_guid=sync_guid)
+    def release_shard(self, shard: int, sync_guid: UUID, *, tell: bool = False) -> Conversation[bool]:
+        channel = self._channel if tell else None
+        rows = yield self._ask("release_shard", shard_id=shard, sync_guid=sync_guid, channel=channel)
         return bool(rows)
 
     @transition
@@ -286,6 +290,7 @@ class PostgresTransitions(
         move_limit: int,
         claim_limit: int,
         attempt_lease: timedelta,
+        only_events: bool = False,
     ) -> Conversation[Claimed]:
         rows = yield self._ask(
             "move",
@@ -295,6 +300,7 @@ class PostgresTransitions(
             move_limit=move_limit,
             claim_limit=claim_limit,
             attempt_lease=attempt_lease,
+            only_events=only_events,
         )
         return _claimed(rows, shard, sync_guid)
 
@@ -430,7 +436,6 @@ def _changed(rows: Sequence[Row]) -> Written | None:
 
 
 def _claimed(rows: Sequence[Row], shard: int, sync_guid: UUID) -> Claimed:
-    gated_lanes = tuple(rows[0]["gated_lanes"] or ())
-    if rows[0]["action_id"] is None:
-        return Claimed(rows[0]["seen"], [], gated_lanes)
-    return Claimed(rows[0]["seen"], [attempt_of(row, shard, sync_guid) for row in rows], gated_lanes)
+    first = rows[0]
+    attempts = [] if first["action_id"] is None else [attempt_of(row, shard, sync_guid) for row in rows]
+    return Claimed(first["seen"], attempts, tuple(first["gated_lanes"] or ()), first["parked"])

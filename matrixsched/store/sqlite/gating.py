@@ -84,7 +84,7 @@ class SqliteGating(SqliteAsking, GatedClaims):
             for row in rows
             if row["verdict"] == "claimed"
         ]
-        return Claimed(seen, attempts, gated_lanes_of(rows))
+        return Claimed(seen, attempts, gated_lanes_of(rows), has_parked(rows))
 
     def _end_late(self, shard: int, rows: Iterable[Row], now: int) -> Conversation[None]:
         """The live versions of these may run: earlier ones whose leases are over must not be prolonged beside them."""
@@ -160,6 +160,10 @@ class SqliteGating(SqliteAsking, GatedClaims):
 
 def gated_lanes_of(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row["gated_lane"] for row in rows if row["verdict"] == "gated"))
+
+
+def has_parked(rows: Iterable[Row]) -> bool:
+    return any(row["verdict"] == "foreign" for row in rows)
 
 
 def quotas_of(rows: Sequence[Row]) -> list[StoredQuota]:

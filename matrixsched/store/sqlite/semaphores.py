@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from matrixsched.rules.semaphore import Semaphore, Task, TaskState
-from matrixsched.store.semaphores import Enqueued, NewTask, SemaphoreWrites, TaskCounts, TaskName
+from matrixsched.store.semaphores import Enqueued, NewTask, SemaphoreWrites, TaskCounts, TaskName, ToBalance, pages
 from matrixsched.store.sqlite.asking import SqliteAsking
 from matrixsched.store.sqlite.rows import as_json, in_microseconds_or_none, moment_of, moment_or_none, span
 from matrixsched.store.transition import Conversation, Row, transition
@@ -116,13 +117,18 @@ class SqliteSemaphores(SqliteAsking, SemaphoreWrites):
     @transition
     def count_tasks(self, key: str, *, count_max: int) -> Conversation[TaskCounts]:
         (row,) = yield self._ask("semaphore_tasks.count", semaphore=key, count_max=count_max, now=self._now())
-        oldest_at = moment_or_none(row["oldest_at"])
-        return TaskCounts(moment_of(row["now"]), row["held"], row["asked"], row["waiting"], oldest_at)
+        oldest_at, balanced_at = moment_or_none(row["oldest_at"]), moment_or_none(row["balanced_at"])
+        return TaskCounts(moment_of(row["now"]), row["held"], row["asked"], row["waiting"], oldest_at, balanced_at)
 
     @transition
-    def changed_semaphores(self, *, after: str = "") -> Conversation[list[str]]:
-        rows = yield self._ask("balance.changed", after=after, now=self._now())
-        return [row["key"] for row in rows]
+    def changed_semaphores(self, *, after: str = "", told_of: Sequence[str] = ()) -> Conversation[ToBalance]:
+        now = self._now()
+        (found,) = yield self._ask("balance.changed", after=after, now=now)
+        late: list[str] = []
+        for keys in pages(told_of) if found["some_are_late"] else ():
+            rows = yield self._ask("balance.late", keys=as_json(keys), now=now)
+            late += [row["key"] for row in rows]
+        return ToBalance(json.loads(found["keys"]), late)
 
     # What a balance asks.
 

@@ -24,7 +24,7 @@ from matrixsched.rules.action import (
     parked_lane,
 )
 from matrixsched.rules.lanes import escaped
-from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of
+from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of, has_parked
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.planning import SqlitePlanning
 from matrixsched.store.sqlite.queues import SqliteQueues
@@ -232,6 +232,7 @@ class SqliteTransitions(
         gated_handlers: Sequence[str] = (),
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
+        only_events: bool = False,
     ) -> Conversation[Acquired]:
         now = self._now()
         gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
@@ -241,6 +242,7 @@ class SqliteTransitions(
             lanes=as_json(lanes),
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
+            only_events=only_events,
             **gating,
             now=now,
         )
@@ -258,6 +260,7 @@ class SqliteTransitions(
             now=moment_of(now),
             shard=shard,
             incoming=bool(chosen[0]["incoming"]),
+            incoming_events=bool(chosen[0]["incoming_events"]),
             lanes=(*due, *json.loads(chosen[0]["lanes"])),
             gated_lanes=tuple(json.loads(chosen[0]["gated_lanes"])),
             holds=bool(chosen[0]["holds"]),
@@ -269,7 +272,7 @@ class SqliteTransitions(
         return bool(rows)
 
     @transition
-    def release_shard(self, shard: int, sync_guid: UUID) -> Conversation[bool]:
+    def release_shard(self, shard: int, sync_guid: UUID, *, tell: bool = False) -> Conversation[bool]:
         rows = yield self._ask("release_shard", shard_id=shard, sync_guid=str(sync_guid))
         return bool(rows)
 
@@ -308,13 +311,20 @@ class SqliteTransitions(
         move_limit: int,
         claim_limit: int,
         attempt_lease: timedelta,
+        only_events: bool = False,
     ) -> Conversation[Claimed]:
         now, guid = self._now(), str(sync_guid)
         work = yield self._ask("move.probe", shard_id=shard, sync_guid=guid)
         if not work:
             return Claimed(0, [])
         rows = yield self._ask(
-            "move.judge", shard_id=shard, sync_guid=guid, handlers=as_json(handlers), move_limit=move_limit, now=now
+            "move.judge",
+            shard_id=shard,
+            sync_guid=guid,
+            handlers=as_json(handlers),
+            move_limit=move_limit,
+            only_events=only_events,
+            now=now,
         )
         claimable = [row for row in rows if row["verdict"] == "claimable"]
         first = sorted(claimable, key=lambda row: (not row["is_event"], int(row["due_at"])))[:claim_limit]
@@ -330,7 +340,7 @@ class SqliteTransitions(
         if moved:
             yield self._each("move.insert", _MOVED, moved)
         attempts = [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first]
-        return Claimed(len(rows), attempts, gated_lanes_of(rows))
+        return Claimed(len(rows), attempts, gated_lanes_of(rows), has_parked(rows))
 
     @transition
     def claimed_by(

@@ -129,6 +129,67 @@ async def test_an_event_is_claimed_first_though_thousands_are_overdue_there_and_
     assert (acquired.shard, acquired.lanes) == (0, (UNGATED,))  # what comes next is as ever
 
 
+@pytest.mark.parametrize("turn", Turn)
+async def test_a_shard_with_new_events_is_served_before_all_others(scene: Scene, turn: Turn):
+    for shard in range(3):
+        scene.clock.advance(TICK)
+        await overdue(scene, shard)
+    await scene.send([scene.new(f"new {shard}", shard=shard) for shard in range(4)])
+    _, acquired = await acquire(scene, turn=Turn.OLDEST)
+    assert (acquired.shard, acquired.incoming_events) == (3, False)
+    await scene.schedule("event", shard=2, lane=EVENT)
+    hold, acquired = await acquire(scene, turn=turn)
+    assert (acquired.shard, acquired.incoming_events, acquired.lanes) == (2, True, (UNGATED,))
+    await scene.move(hold)
+    await scene.release(hold)
+    _, acquired = await acquire(scene, turn=Turn.OLDEST)
+    assert (acquired.shard, acquired.incoming_events) == (0, False)
+
+
+async def test_who_has_room_for_events_alone_gets_no_other_shard(scene: Scene):
+    async def shard_with_events() -> int | None:
+        asking = scene.do.acquire_shard(
+            sync_guid=scene.guid(), holder="host:1", lease=LEASE, lanes=(), only_events=True
+        )
+        return (await scene.run(asking)).shard
+
+    await overdue(scene, 0)
+    await scene.schedule("new", shard=1)
+    before = await scene.contents()
+    assert await shard_with_events() is None
+    assert await scene.contents() == before
+    await scene.schedule("new event", shard=2, lane=EVENT)
+    assert await shard_with_events() == 2
+    assert await shard_with_events() is None
+    await scene.schedule("event", shard=3, lane=EVENT)
+    hold, _ = await acquire(scene)
+    await scene.move(hold, claim_limit=0)
+    await scene.release(hold)
+    assert (hold.shard, await shard_with_events()) == (3, 3)
+
+
+async def test_new_events_are_moved_though_thousands_came_before(scene: Scene):
+    await scene.send([scene.new(f"other {n}") for n in range(THOUSANDS)])
+    scene.clock.advance(TICK)
+    await scene.send([scene.new(f"event {n}", lane=EVENT) for n in range(3)])
+    hold = await scene.hold()
+    moved = await scene.move(hold, move_limit=5, claim_limit=2)
+    assert (moved.seen, len(moved.attempts)) == (5, 2)
+    assert {id.split()[0] for id in ids(moved.attempts)} == {"event"}
+    assert sorted((await lanes(scene)).values()) == [UNGATED] * 2 + [EVENT] * 3
+
+
+async def test_if_only_they_are_moved_the_others_stay(scene: Scene):
+    await scene.schedule("other")
+    hold = await scene.hold()
+    assert (await scene.move(hold, only_events=True)).seen == 0
+    await scene.send([scene.new(f"event {n}", lane=EVENT) for n in range(3)])
+    moved = await scene.move(hold, only_events=True)
+    assert (moved.seen, len(moved.attempts)) == (3, 3)
+    assert await scene.waiting("incoming_queue") == {"other"}
+    assert (await scene.move(hold)).seen == 1
+
+
 async def test_lanes_are_told_in_the_order_in_which_they_are_to_be_claimed(scene: Scene):
     await scene.schedule("parked", handler="elsewhere")
     assert (await look(scene)).ids == []
@@ -237,6 +298,19 @@ async def test_who_does_not_know_its_handler_parks_it(scene: Scene):
     assert ids(attempts) == ["new", "waiting"]
     await scene.record(*map(failed, attempts))
     assert await lanes(scene) == {"new": EVENT, "waiting": EVENT}
+
+
+async def test_it_is_told_whether_something_was_parked(scene: Scene):
+    await put(scene, "waiting", handler="elsewhere", delay=SECOND)
+    await put(scene, "known", delay=SECOND)
+    scene.clock.advance(SECOND)
+    await scene.send([scene.new("new", lane=EVENT, handler="elsewhere"), scene.new("other")])
+    hold = await scene.hold()
+    assert (await scene.claim(hold, lane=EVENT)).parked
+    assert not (await scene.claim(hold, lane=EVENT)).parked
+    assert (await scene.move(hold)).parked
+    await scene.schedule("again")
+    assert not (await scene.move(hold)).parked
 
 
 async def test_given_back_it_is_due_in_its_lane(scene: Scene):

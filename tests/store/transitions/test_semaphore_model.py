@@ -215,7 +215,8 @@ class Play:
         expected = [*model.held, *model.ranked("waiting")]
         assert found == [(task.id, task.priority, task.state, task.hold_until) for task in expected]
         due = model.changed or model.late(scene.now)
-        assert await scene.run(scene.do.changed_semaphores()) == ([POOL] if due else [])
+        marked = await scene.run(scene.do.changed_semaphores(told_of=[POOL]))
+        assert {*marked.changed, *marked.late} == ({POOL} if due else set())
 
     async def come_to_rest(self) -> None:
         """Whoever is asked steps back, until nothing changes: then the best hold places, if they may be asked."""

@@ -12,7 +12,7 @@ import pytest
 from support.scene import Scene
 
 from matrixsched.rules.semaphore import Semaphore, TaskState
-from matrixsched.store.semaphores import Balanced, Enqueued, NewTask, TaskName
+from matrixsched.store.semaphores import Balanced, Enqueued, NewTask, TaskName, ToBalance
 from matrixsched.store.transition import Transition
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,8 @@ async def states(scene: Scene) -> dict[str, str]:
 
 
 async def changed(scene: Scene) -> list[str]:
-    return sorted(await scene.run(scene.do.changed_semaphores()))
+    found = await scene.run(scene.do.changed_semaphores(told_of=[POOL]))
+    return sorted({*found.changed, *found.late})
 
 
 async def events(scene: Scene) -> dict[str, str]:
@@ -295,8 +296,24 @@ async def test_changed_semaphores_are_looked_up_behind_a_key(scene: Scene):
     for key in "abc":
         await scene.run(scene.do.make_semaphore(Semaphore(key=key)))
         await scene.run(scene.do.update_semaphore(key, lambda one: one, scene.guid()))
-    assert sorted(await scene.run(scene.do.changed_semaphores(after="a"))) == ["b", "c"]
-    assert await scene.run(scene.do.changed_semaphores(after="c")) == []
+    assert await scene.run(scene.do.changed_semaphores(after="a")) == ToBalance(["b", "c"], [])
+    assert await scene.run(scene.do.changed_semaphores(after="c")) == ToBalance([], [])
+
+
+async def test_late_places_of_others_hide_none(scene: Scene):
+    await make(scene, 2000, 0, "others", hold_for=SECOND)
+    tasks = [NewTask(f"{number:04}", 1, scene.guid()) for number in range(1500)]
+    await scene.run(scene.do.enqueue_tasks("others", tasks, scene.guid(), change_guid=scene.guid(), tell=False))
+    await scene.run(scene.do.balance("others", scene.guid, shards=4))
+    scene.clock.advance(SECOND)
+    await make(scene, 1, 0, hold_for=SECOND)
+    await enqueue(scene, a=1)
+    await balance(scene)
+    assert await scene.run(scene.do.changed_semaphores(told_of=[POOL])) == ToBalance([], [])
+    scene.clock.advance(SECOND)
+    keys = [*(f"{number}" for number in range(2500)), POOL, "others"]
+    assert await scene.run(scene.do.changed_semaphores(told_of=keys)) == ToBalance([], [POOL, "others"])
+    assert await scene.run(scene.do.changed_semaphores(told_of=[])) == ToBalance([], [])
 
 
 async def test_places_are_held_for_good_unless_told_otherwise(scene: Scene):

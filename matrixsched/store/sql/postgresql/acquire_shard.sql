@@ -1,7 +1,7 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago; one with due events comes before all others; else :turn prefers one where the most important rows wait
--- before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
--- is. When there is none it writes nothing and says when the next row is due.
+-- served longest ago; one with events that are due or new comes before all others; else :turn prefers one where the most
+-- important rows wait before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
+-- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
 -- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
 -- A shard without work costs three probes where neither gates nor events are used and nothing is parked: incoming, ungated,
@@ -80,9 +80,22 @@ chosen as materialized (
                                                 order by p.scheduled_at limit 1) w
                            limit 1) end,
                l.shard_id in (select shard_id from heads where priority = (select min(priority) from heads)))
+       and (not cast(:only_events as boolean)
+            or coalesce(
+               nullif((first.lane = 'event' and first.scheduled_at <= {now}
+                       or second.lane = 'event' and second.scheduled_at <= {now}) is true, false),
+               (select true from matrixsched.incoming_queue i
+                 where i.shard_id = l.shard_id and i.lane = 'event'
+                 order by i.created_at limit 1),
+               false))
        /* pause point: acquire_lock */
-     order by (first.lane = 'event' and first.scheduled_at <= {now}
-               or second.lane = 'event' and second.scheduled_at <= {now}) is true desc,
+     order by coalesce(
+               nullif((first.lane = 'event' and first.scheduled_at <= {now}
+                       or second.lane = 'event' and second.scheduled_at <= {now}) is true, false),
+               (select true from matrixsched.incoming_queue i
+                 where i.shard_id = l.shard_id and i.lane = 'event'
+                 order by i.created_at limit 1),
+               false) desc,
               case cast(:turn as text)
                    when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
                    when 'ungated' then cast(not w.ungated as integer) end nulls last,
@@ -102,6 +115,9 @@ select {now} as now, t.shard_id,
        coalesce((select true from matrixsched.incoming_queue i
                   where i.shard_id = t.shard_id
                   order by i.created_at limit 1), false) as incoming,
+       coalesce((select true from matrixsched.incoming_queue i
+                  where i.shard_id = t.shard_id and i.lane = 'event'
+                  order by i.created_at limit 1), false) as incoming_events,
        coalesce((select true from matrixsched.processing_queue p
                   where p.shard_id = t.shard_id and p.lane = '' and p.scheduled_at <= {now}
                   order by p.scheduled_at limit 1), false) as due,
@@ -126,7 +142,7 @@ select {now} as now, t.shard_id,
                   where p.lane >= 'limit|' and p.lane < 'quota}'
                   order by p.lane limit 1), false)
            or exists (select from matrixsched.held_lanes) as holds,
-       case when t.shard_id is null then least(
+       case when t.shard_id is null and not cast(:only_events as boolean) then least(
            -- What is ready is with somebody else at this moment: took it just now, or holds the shard.
            (select {now} + case when exists (select from heads) then interval '10 ms' else interval '50 ms' end
               from ready limit 1),

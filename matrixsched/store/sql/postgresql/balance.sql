@@ -3,9 +3,9 @@
 -- anybody: what a user's transaction holds at this moment is left as it is, and balanced again.
 
 -- name: changed
--- Semaphores behind :after that something was changed about, by key, and those in which a place was held for too long; at
--- most a thousand of each. Neither how many nor where and when is known when the plan is made: so a plan that is kept
--- looks as good as one made for this very look, which would cost more than the look itself.
+-- Semaphores behind :after that something was changed about, by key, a thousand at most; and whether a place was held for too
+-- long, in any of all. Neither how many nor where and when is known when the plan is made: so a plan that is kept looks as
+-- good as one made for this very look, which would cost more than the look itself.
 with recursive keys (key) as (
     (select c.semaphore from matrixsched.semaphore_changes c
       where c.semaphore > (select cast(:after as text)) order by c.semaphore limit 1)
@@ -15,11 +15,18 @@ with recursive keys (key) as (
      cross join lateral (select c.semaphore from matrixsched.semaphore_changes c
                           where c.semaphore > k.key order by c.semaphore limit 1) n
 )
-(select key from keys limit (select 1000))
-union
-(select semaphore from matrixsched.semaphore_tasks
-  where hold_until <= (select {now})
-  order by hold_until limit (select 1000));
+select array(select key from keys limit (select 1000)) as keys,
+       coalesce((select true from matrixsched.semaphore_tasks
+                  where hold_until <= (select {now})
+                  order by hold_until limit 1), false) as some_are_late;
+
+-- name: late
+-- In which of these semaphores a place was held for too long: one look at each, whatever is late in others.
+select k.key
+  from unnest(cast(:keys as text[])) as k (key)
+ cross join lateral (select from matrixsched.semaphore_tasks t
+                      where t.semaphore = k.key and t.hold_until <= {now}
+                      order by t.hold_until limit 1) t;
 
 -- name: hold
 with patience as materialized (
@@ -83,7 +90,8 @@ update matrixsched.semaphore_tasks t
 returning t.task_id;
 
 -- name: write
--- Only what is still as it was read; what a user's transaction holds is skipped. What follows a state is known: who waits
+-- Only what is still in the state in which it was read, in the same time; what a user's transaction holds is skipped. A
+-- priority that was changed since has left a mark, and is seen by the next balance. What follows a state is known: who waits
 -- gets a place, who holds one is asked for it, who was asked is so no longer. So the rows are found by key alone; joined
 -- with what is given, all tasks of the semaphore might be read, or each compared with each.
 with given as materialized (

@@ -160,7 +160,9 @@ settled as (
               j.terms, j.priority, j.template, j.zone, j.expires_at, j.tick, j.tick_at, j.tick_failures, j.interrupted
 )
 select (select count(*) from due) as seen, {now} as now,
-       (select array_agg(distinct lane) from settled where verdict = 'gated') as gated_lanes, s.lane, s.action_id, s.action_guid, s.attempt, s.claimed_at, s.due_at, s.version, s.handler, s.payload, s.terms,
+       unclaimed.gated_lanes, unclaimed.parked, s.lane, s.action_id, s.action_guid, s.attempt, s.claimed_at, s.due_at, s.version, s.handler, s.payload, s.terms,
        s.priority, s.template, s.zone, s.expires_at, s.tick, s.tick_at, s.tick_failures, s.interrupted
-  from (select) as always
+  from (select array_agg(distinct lane) filter (where verdict = 'gated') as gated_lanes,
+               coalesce(bool_or(verdict = 'foreign'), false) as parked
+          from settled) unclaimed
   left join settled s on s.verdict = 'claimed';

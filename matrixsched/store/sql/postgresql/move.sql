@@ -1,6 +1,6 @@
 -- move (postgresql). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands
 -- for it. Rows that are due, pass no gate and may run here are claimed in passing, at most :claim_limit of them, as `claim`
--- would, events first; those that have to pass one go to their gated lanes, told by name; what is not due waits in `coming`
+-- would. Events are taken and claimed first, or alone if :only_events. Those that have to pass one go to their gated lanes, told by name; what is not due waits in `coming`
 -- if it has one, else ungated. Events pass none, and wait in a lane of their own, for whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail;
 -- and those whose leases are over, lest their attempts are prolonged beside the one at this version.
 -- Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
@@ -14,13 +14,27 @@ with fence as materialized (
        /* pause point: move_fence */
        for key share skip locked
 ),
-taken as materialized ( -- locked: a late twin of this very statement must not take them again
+events as materialized ( -- locked, as the others: a late twin of this very statement must not take them again
     select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
       from matrixsched.incoming_queue i
-     where i.shard_id = cast(:shard_id as integer) and exists (select from fence)
+     where i.shard_id = cast(:shard_id as integer) and i.lane = 'event' and exists (select from fence)
      order by i.created_at
      limit cast(:move_limit as integer)
        for update skip locked
+),
+others as materialized (
+    select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
+      from matrixsched.incoming_queue i
+     where i.shard_id = cast(:shard_id as integer) and i.lane <> 'event' and exists (select from fence)
+     order by i.created_at
+     limit case when cast(:only_events as boolean) then 0
+                else cast(:move_limit as integer) - (select count(*) from events) end
+       for update skip locked
+),
+taken as materialized (
+    select * from events
+    union all
+    select * from others
 ),
 gone as ( -- by place: these rows are locked, and incoming rows never change
     delete from matrixsched.incoming_queue where ctid = any (array(select ctid from taken))
@@ -131,8 +145,10 @@ moved as (
     returning action_guid
 )
 select (select count(*) from taken) as seen, {now} as now,
-       (select array_agg(distinct gated_lane) from ranked where verdict = 'gated') as gated_lanes, '' as lane, r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
+       unclaimed.gated_lanes, unclaimed.parked, '' as lane, r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
        r.payload, r.terms, r.priority, r.template, r.zone, r.expires_at, r.tick, r.tick_at, r.tick_failures,
        0 as interrupted
-  from (select) as always
+  from (select array_agg(distinct gated_lane) filter (where verdict = 'gated') as gated_lanes,
+               coalesce(bool_or(verdict = 'foreign'), false) as parked
+          from ranked) unclaimed
   left join ranked r on r.claimed and (r.action_guid in (select action_guid from moved)) is true;

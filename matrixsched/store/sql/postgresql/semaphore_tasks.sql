@@ -48,8 +48,9 @@ select (select count(*)
 
 -- name: count
 -- How many hold, were asked and wait; counting of those that wait stops at :count_max, the best first, and so does the
--- search for who has waited longest.
-select {now} as now, h.held, h.asked, w.waiting, w.oldest_at
+-- search for who has waited longest. And when the semaphore was last balanced.
+select {now} as now, h.held, h.asked, w.waiting, w.oldest_at,
+       (select s.balanced_at from matrixsched.semaphores s where s.key = cast(:semaphore as text)) as balanced_at
   from (select count(*) as held, count(*) filter (where t.state = 'asked') as asked
           from matrixsched.semaphore_tasks t
          where t.semaphore = cast(:semaphore as text) and t.state <> 'waiting') h

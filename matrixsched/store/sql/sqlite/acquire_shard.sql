@@ -1,7 +1,7 @@
 -- acquire_shard (sqlite). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
--- served longest ago; one with due events comes before all others; else :turn prefers one where the most important rows wait
--- before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
--- is. When there is none it writes nothing and says when the next row is due.
+-- served longest ago; one with events that are due or new comes before all others; else :turn prefers one where the most
+-- important rows wait before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
+-- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count.
 -- Where neither gates nor events are used and nothing is parked, a shard without work costs three probes: `first`, the first
 -- of the lanes coming, event, handler!… and handler:… that has rows, says which of them are worth one of their own.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
@@ -59,6 +59,8 @@ select l.shard_id,
        exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}')
            or exists (select 1 from matrixsched_held_lanes) as holds,
        exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id) as incoming,
+       exists (select 1 from matrixsched_incoming_queue i indexed by matrixsched_incoming_queue_events
+                where i.shard_id = l.shard_id and i.lane = 'event') as incoming_events,
        exists (select 1 from matrixsched_processing_queue p
                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}) as due,
        case when l.first <= 'event'
@@ -78,28 +80,29 @@ select l.shard_id,
                                   where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now}))
             else '[]' end as lanes
   from free l
- where exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id)
-    or exists (select 1 from matrixsched_processing_queue p
-                where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
-    or case when l.first <= 'event'
-            then exists (select 1 from matrixsched_processing_queue p
-                          where p.shard_id = l.shard_id and p.lane = 'event' and p.scheduled_at <= {now})
-            else false end
-    or case when l.first = 'coming'
-            then exists (select 1 from matrixsched_processing_queue p
-                          where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now})
-            else false end
-    or case when l.first >= 'handler!'
-                 or l.first is not null
-                    and exists (select 1 from matrixsched_processing_queue p
-                                 where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
-            then exists (select 1 from json_each(:lanes) as s
-                          cross join matrixsched_processing_queue p
-                          where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now})
-            else false end
-    or l.shard_id in (select shard_id from heads
-                       where priority = (select min(priority) from heads where shard_id is not null))
- order by event desc,
+ where (exists (select 1 from matrixsched_incoming_queue i where i.shard_id = l.shard_id)
+     or exists (select 1 from matrixsched_processing_queue p
+                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now})
+     or case when l.first <= 'event'
+             then exists (select 1 from matrixsched_processing_queue p
+                           where p.shard_id = l.shard_id and p.lane = 'event' and p.scheduled_at <= {now})
+             else false end
+     or case when l.first = 'coming'
+             then exists (select 1 from matrixsched_processing_queue p
+                           where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now})
+             else false end
+     or case when l.first >= 'handler!'
+                  or l.first is not null
+                     and exists (select 1 from matrixsched_processing_queue p
+                                  where p.shard_id = l.shard_id and p.lane >= 'handler!' and p.lane < 'handler;')
+             then exists (select 1 from json_each(:lanes) as s
+                           cross join matrixsched_processing_queue p
+                           where p.shard_id = l.shard_id and p.lane = s.value and p.scheduled_at <= {now})
+             else false end
+     or l.shard_id in (select shard_id from heads
+                        where priority = (select min(priority) from heads where shard_id is not null)))
+   and (not :only_events or event or incoming_events)
+ order by event or incoming_events desc,
           case :turn when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
                      when 'ungated' then not (incoming or due) end nulls last,
           l.last_processing_start_at, l.shard_id

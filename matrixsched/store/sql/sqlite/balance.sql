@@ -3,8 +3,8 @@
 -- Differs from postgresql/balance.sql: with one writer at a time nothing needs a lock, and nothing is skipped.
 
 -- name: changed
--- Semaphores behind :after that something was changed about, by key, and those in which a place was held for too long; at
--- most a thousand of each.
+-- Semaphores behind :after that something was changed about, by key, a thousand at most; and whether a place was held for too
+-- long, in any of all.
 with recursive keys (key) as (
     select min(semaphore) from matrixsched_semaphore_changes where semaphore > :after
     union all
@@ -13,10 +13,16 @@ with recursive keys (key) as (
      where k.key is not null
      limit 1001
 )
-select key from keys where key is not null
-union
-select semaphore
-  from (select semaphore from matrixsched_semaphore_tasks where hold_until <= {now} order by hold_until limit 1000);
+select (select json_group_array(key) from keys where key is not null) as keys,
+       exists (select 1 from matrixsched_semaphore_tasks indexed by matrixsched_semaphore_tasks_lapsing
+                where hold_until <= {now}) as some_are_late;
+
+-- name: late
+-- In which of these semaphores a place was held for too long: one look at each, whatever is late in others.
+select k.value as key
+  from json_each(:keys) as k
+ where exists (select 1 from matrixsched_semaphore_tasks t indexed by matrixsched_semaphore_tasks_late
+                where t.semaphore = k.value and t.hold_until <= {now});
 
 -- name: hold
 select s.*, {now} as now from matrixsched_semaphores s where s.key = :semaphore;

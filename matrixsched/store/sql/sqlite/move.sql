@@ -1,6 +1,6 @@
 -- move (sqlite). Promise: every incoming row taken is gone; if its action is live, exactly one processing row stands for
 -- it. Rows that are due, pass no gate and may run here are claimed in passing, as `claim` would: the caller chooses at
--- most its limit of those that `judge` calls claimable, events first. Those that have to pass a gate go to their gated lanes;
+-- most its limit of those that `judge` calls claimable. Events are taken and claimed first, or alone if :only_events. Those that have to pass a gate go to their gated lanes;
 -- what is not due waits in `coming` if it has one, else ungated. Events pass none, and wait in a lane of their own, for
 -- whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
 -- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
@@ -13,7 +13,21 @@ select 1
    and exists (select 1 from matrixsched_incoming_queue i where i.shard_id = :shard_id);
 
 -- name: judge
-with taken as materialized (
+with events as materialized (
+    select i.*
+      from matrixsched_incoming_queue i indexed by matrixsched_incoming_queue_events
+     where i.shard_id = :shard_id and i.lane = 'event'
+     order by i.created_at
+     limit :move_limit
+),
+others as materialized (
+    select i.*
+      from matrixsched_incoming_queue i
+     where i.shard_id = :shard_id and i.lane <> 'event'
+     order by i.created_at
+     limit iif(:only_events, 0, :move_limit - (select count(*) from events))
+),
+taken as materialized (
     select i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at,
            (select max(s.scheduled_at) from matrixsched_processing_queue s
              where s.shard_id = i.shard_id and s.action_id = i.action_id and s.action_guid <> i.action_guid
@@ -24,12 +38,9 @@ with taken as materialized (
            exists (select 1 from matrixsched_processing_queue s
                     where s.shard_id = i.shard_id and s.action_id = i.action_id
                       and s.action_guid = i.action_guid) as present
-      from matrixsched_incoming_queue i
-     where i.shard_id = :shard_id
-       and exists (select 1 from matrixsched_shard_locks l
+      from (select * from events union all select * from others) i
+     where exists (select 1 from matrixsched_shard_locks l
                     where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked)
-     order by i.created_at
-     limit :move_limit
 )
 select t.created_at, t.action_id, t.action_guid, t.scheduled_at as due_at, t.expires_at, t.blocked_until, t.has_late,
        1 as attempt, 0 as interrupted, a.version, a.revision, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick,

@@ -41,8 +41,9 @@ select (select count(*)
 
 -- name: count
 -- How many hold, were asked and wait; counting of those that wait stops at :count_max, the best first, and so does the
--- search for who has waited longest.
-select {now} as now, h.held, h.asked, w.waiting, w.oldest_at
+-- search for who has waited longest. And when the semaphore was last balanced.
+select {now} as now, h.held, h.asked, w.waiting, w.oldest_at,
+       (select s.balanced_at from matrixsched_semaphores s where s.key = :semaphore) as balanced_at
   from (select count(*) as held, count(*) filter (where t.state = 'asked') as asked
           from matrixsched_semaphore_tasks t indexed by matrixsched_semaphore_tasks_held
          where t.semaphore = :semaphore and t.state <> 'waiting') h
