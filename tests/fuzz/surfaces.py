@@ -303,13 +303,21 @@ SURFACES: dict[str, Surface] = {
         has_sync=False,
     ),
     "storage.extend": Surface(
-        (one(st.lists(taken, max_size=2), st.lists(v.wrong) | v.wrong),), {"visibility": visibility}, has_sync=False
+        (one(st.lists(taken, max_size=2), st.lists(v.wrong) | v.wrong),),
+        {"visibility": visibility, "only_longer": flag},
+        has_sync=False,
     ),
     "storage.put": Surface(
         (queue, one(st.just(b"hunter2"), v.wrong)), {"at": a_time, "delay": a_duration}, has_sync=False
     ),
     "storage.put_many": Surface(
         (one(st.lists(items, max_size=2), v.wrong),), {"connection": connection}, has_sync=False
+    ),
+    "storage.look": Surface(
+        (one(st.lists(queue.good, max_size=3), st.lists(queue.odd, max_size=3) | v.wrong),),
+        {"within": a_duration},
+        reads=True,
+        has_sync=False,
     ),
     "storage.stat": Surface((), {"count_max": many}, reads=True, has_sync=False),
     "storage.peek": Surface((queue,), {"limit": page}, reads=True, has_sync=False),

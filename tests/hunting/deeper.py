@@ -12,9 +12,9 @@ from interleaver.moves import MOVES
 from interleaver.playing import LIMIT, TWIN, play_all
 from interleaver.scenes import SCENES, scenes_of
 from interleaver.stage import Stage, a_stage, timeless
-from simulation.crash_points import SCENES as CRASH_SCENES
 from simulation.crash_points import play, single_faults
 from simulation.parts import with_part
+from simulation.scenes import SCENES as CRASH_SCENES
 from simulation.world import Result, simulate
 from support.interleaving import Mutant, install
 from support.postgres import PostgresServer

@@ -99,7 +99,7 @@ async def _drain(protocol: Protocol, tally: Tally) -> None:
                     await protocol.ask("record", _outcomes(rows, fence))
                     for row in rows:
                         tally.count(json.loads(row["payload"]))
-        await protocol.ask("release_shard", fence)
+        await protocol.ask("release_shard", fence | {"channel": None})
 
 
 ACQUIRING: dict[str, object] = {
@@ -110,6 +110,7 @@ ACQUIRING: dict[str, object] = {
     "ahead": timedelta(0),
     "lanes_max": 0,
     "turn": "oldest",
+    "only_events": False,
 }
 
 TAKING: dict[str, object] = {
@@ -122,6 +123,7 @@ TAKING: dict[str, object] = {
     "claim_limit": DRAIN_BATCH,
     "attempt_lease": LEASE,
     "suspect_from": SUSPECT_FROM,
+    "only_events": False,
 }
 
 
