@@ -11,7 +11,7 @@ from uuid import UUID
 
 from matrixsched.clock import Chance
 from matrixsched.errors import DatabaseError, OutcomeUnknown
-from matrixsched.rules.arguments import check_function
+from matrixsched.rules.arguments import check_flag, check_function
 from matrixsched.rules.queues import (
     BATCH_SIZE_MAX,
     ID_MAX,
@@ -91,6 +91,7 @@ class DatabaseStorage:
         self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
     ) -> Settled:
         check_visibility(visibility)
+        check_flag("only_longer", only_longer)
 
         async def hold(given: Mapping[Receipt, None]) -> set[int]:
             return await self._once(self._do.extend_tasks(given, visibility=visibility, only_longer=only_longer))

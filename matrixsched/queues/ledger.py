@@ -28,6 +28,7 @@ from matrixsched.rules.queues import (
     Settled,
     StoredTask,
     Taken,
+    check_ids,
 )
 
 T = TypeVar("T")
@@ -169,11 +170,11 @@ class SyncBatchStorage:
         return from_thread.run(lambda: self._inner.dead_letters(queue, after=after, limit=limit))
 
     def redrive(self, queue: int, *, ids: Iterable[int] | None = None, limit: int = 1000) -> int:
-        chosen = None if ids is None else list(ids)
+        chosen = check_ids(ids)
         return from_thread.run(lambda: self._inner.redrive(queue, ids=chosen, limit=limit))
 
     def purge_dead(self, queue: int, *, ids: Iterable[int] | None = None, limit: int = 1000) -> int:
-        chosen = None if ids is None else list(ids)
+        chosen = check_ids(ids)
         return from_thread.run(lambda: self._inner.purge_dead(queue, ids=chosen, limit=limit))
 
     def pause(self, queue: int) -> bool:

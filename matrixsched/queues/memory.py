@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from matrixsched.clock import Chance, Clock, SystemChance, SystemClock
+from matrixsched.rules.arguments import check_flag
 from matrixsched.rules.queues import (
     ID_MAX,
     LOOK_WITHIN,
@@ -157,6 +158,7 @@ class MemoryStorage:
         self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
     ) -> Settled:
         check_visibility(visibility)
+        check_flag("only_longer", only_longer)
         held, settled = self._held(receipts_of(tasks))
         for row in held:
             until = self._clock.now() + visibility

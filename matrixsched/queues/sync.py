@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from matrixsched.queues.api import Queues
 from matrixsched.queues.tasks import QueueTask
 from matrixsched.rules.arguments import each
-from matrixsched.rules.queues import DeadTask, QueueStat
+from matrixsched.rules.queues import DeadTask, QueueStat, check_ids
 from matrixsched.store.callers import SyncCaller
 
 T = TypeVar("T")
@@ -58,12 +58,12 @@ class SyncQueues:
 
     def redrive(self, name: str, *, ids: Iterable[int] | None = None, limit: int = 1000) -> int:
         """As Queues.redrive. The ids are drawn in this thread."""
-        chosen = None if ids is None else list(ids)
+        chosen = check_ids(ids)
         return self._carry_out(None, lambda queues: queues.redrive(name, ids=chosen, limit=limit))
 
     def purge_dead(self, name: str, *, ids: Iterable[int] | None = None, limit: int = 1000) -> int:
         """As Queues.purge_dead. The ids are drawn in this thread."""
-        chosen = None if ids is None else list(ids)
+        chosen = check_ids(ids)
         return self._carry_out(None, lambda queues: queues.purge_dead(name, ids=chosen, limit=limit))
 
     def pause(self, name: str) -> bool:
