@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, NoReturn
 
 import typer
+from typer.main import get_command
 
 import matrixsched
 from matrixsched.config import without_password
@@ -84,11 +86,17 @@ for part in (
     part.register(cli)
 
 
+@cache
+def _command() -> Callable[..., int | None]:
+    """All of it as click sees it: made once in a process, for it takes as long as many a command."""
+    return get_command(cli)
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     typed = sys.argv[1:] if arguments is None else list(arguments)
     prepare_streams()
     try:
-        code = cli(args=typed, prog_name="matrixsched", standalone_mode=False, obj=typed)
+        code = _command()(args=typed, prog_name="matrixsched", standalone_mode=False, obj=typed)
         sys.stdout.flush()
     except ModuleBroken as error:
         # The user's own code, unlike ours: its trace is what they need.
