@@ -14,8 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The folder is built and installed once for the whole file, so its tests belong on one worker.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("wheel")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True)

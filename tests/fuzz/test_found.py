@@ -11,8 +11,6 @@ from fuzz.inputs import Input, Made
 from fuzz.judge import Judge
 from fuzz.machine import Model
 
-pytestmark = pytest.mark.xdist_group("fuzz")
-
 HUGE = Made("power", (10, 5000))
 """A number with more digits than Python agrees to write."""
 

@@ -19,9 +19,6 @@ from matrixsched.errors import BadInput, InvalidPayload
 from matrixsched.ops.cli import cli
 from matrixsched.semaphores import TaskSemaphore
 
-pytestmark = pytest.mark.xdist_group("fuzz")
-
-
 # What holds.
 
 
