@@ -63,40 +63,16 @@ async def step_by_step(worker: Worker, clock: ManualClock) -> None:
         clock.advance(SECOND / 100)
 
 
-@pytest.mark.parametrize(
+CLAIMS = pytest.mark.parametrize(
     ("name", "delay", "limit"),
     [("move", 0 * SECOND, None), ("claim", SECOND, None), ("claim_gated", 0 * SECOND, "customer")],
 )
-async def test_what_was_claimed_without_an_answer_is_given_back_unattempted(app, clock, name, delay, limit):
-    ran: list[int] = []
-
-    @app.action("work")
-    async def work() -> None:
-        ran.append(1)
-
-    await app.limits.set("key:customer", "100/s", pool=100)
-    worker = Worker(app, WorkerPolicy(slots_ahead=timedelta(0)))
-    await app.schedule(work, id="w", delay=delay, limit=limit)
-    if delay:
-        await worker.intake.step()
-        clock.advance(delay)
-    late = Late(app, clock, name)
-    with pytest.raises(OutcomeUnknown):
-        await step_by_step(worker, clock)
-    assert late.was_late
-
-    for _ in range(3):
-        clock.advance(SECOND / 10)
-        await worker.run_due()
-    status = (await app.get("w")).status
-    assert (len(ran), status.state, status.succeeded, status.interrupted) == (1, State.DONE, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "delay", "limit"),
-    [("move", 0 * SECOND, None), ("claim", SECOND, None), ("claim_gated", 0 * SECOND, "customer")],
-)
-async def test_what_was_not_claimed_when_it_was_looked_for_is_not_claimed_later(app, clock, name, delay, limit):
+async def runs_once_and_uninterrupted(
+    app: App, clock: ManualClock, losing: type[Late], name: str, delay: timedelta, limit: str | None
+) -> None:
+    """An action whose claim by this transition is lost in that way."""
     ran: list[int] = []
 
     @app.action("work")
@@ -110,16 +86,26 @@ async def test_what_was_not_claimed_when_it_was_looked_for_is_not_claimed_later(
     if delay:
         await worker.intake.step()
         clock.advance(delay)
-    delayed = Delayed(app, clock, name)
+    lost = losing(app, clock, name)
     with pytest.raises(OutcomeUnknown):
         await step_by_step(worker, clock)
-    assert delayed.was_late
+    assert lost.was_late
 
     for _ in range(3):
         clock.advance(SECOND / 10)
         await worker.run_due()
     status = (await app.get("w")).status
     assert (len(ran), status.state, status.succeeded, status.interrupted) == (1, State.DONE, 1, 0)
+
+
+@CLAIMS
+async def test_what_was_claimed_without_an_answer_is_given_back_unattempted(app, clock, name, delay, limit):
+    await runs_once_and_uninterrupted(app, clock, Late, name, delay, limit)
+
+
+@CLAIMS
+async def test_what_was_not_claimed_when_it_was_looked_for_is_not_claimed_later(app, clock, name, delay, limit):
+    await runs_once_and_uninterrupted(app, clock, Delayed, name, delay, limit)
 
 
 async def test_a_shard_is_free_after_its_claim_was_looked_for(app, clock):
