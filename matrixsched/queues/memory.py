@@ -148,6 +148,7 @@ class MemoryStorage:
                 attempts=row.attempts,
                 created_at=row.created_at,
                 start_at=row.start_at,
+                previous_start_at=row.previous_start_at,
                 died_at=self._clock.now(),
                 reason=reasons[row.taken],
             )

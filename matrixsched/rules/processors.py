@@ -36,6 +36,11 @@ TASK_S_UNKNOWN = 0.1
 """How long a task is thought to take if no queue has been measured yet. Alone, it is only compared with itself."""
 TASK_S_MIN = 1e-6
 
+Assignment = Mapping[int, int]
+"""How many processors of a worker are for which queue. Those that are left go round."""
+ProcessorPlan = Mapping[UUID, Assignment]
+"""By worker."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLoad:
@@ -79,15 +84,11 @@ class WorkerRoom:
     processors_max: int
     queues: frozenset[int]
     """Those it has handlers for."""
-    assigned: Mapping[int, int] = field(default_factory=dict)
+    assigned: Assignment = field(default_factory=dict)
     """What it was told before."""
 
 
-Assignment = Mapping[UUID, Mapping[int, int]]
-"""How many processors each queue gets, by worker. What is left of a worker's goes round."""
-
-
-def plan_processors(loads: Iterable[QueueLoad], workers: Iterable[WorkerRoom]) -> Assignment:
+def plan_processors(loads: Iterable[QueueLoad], workers: Iterable[WorkerRoom]) -> ProcessorPlan:
     """Who shall work on what. The same facts give the same plan, and a plan that was followed stays."""
     fleet = _Fleet(workers)
     known = {load.queue: load for load in loads}

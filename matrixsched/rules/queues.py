@@ -150,6 +150,7 @@ class DeadTask:
     attempts: int
     created_at: datetime
     start_at: datetime
+    previous_start_at: datetime | None
     died_at: datetime
     reason: str
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from matrixsched.rules.processors import Assignment, QueueLoad, WorkerRoom, plan_processors
+from matrixsched.rules.processors import ProcessorPlan, QueueLoad, WorkerRoom, plan_processors
 
 
-def plan_with_standby(loads: Sequence[QueueLoad], workers: Sequence[WorkerRoom]) -> Assignment:
+def plan_with_standby(loads: Sequence[QueueLoad], workers: Sequence[WorkerRoom]) -> ProcessorPlan:
     """Who shall work on what, as `plan_processors` says; and who stands by for the limited queues that got none."""
     plan = plan_processors(loads, _without_standby(loads, workers))
     given = sum((Counter(told) for told in plan.values()), Counter[int]())
@@ -50,7 +50,7 @@ def _has_too_much(room: WorkerRoom) -> bool:
     return sum(room.assigned.values()) > room.processors_max
 
 
-def _who_stands_by(queue: int, workers: Iterable[WorkerRoom], given: Assignment) -> UUID | None:
+def _who_stands_by(queue: int, workers: Iterable[WorkerRoom], given: ProcessorPlan) -> UUID | None:
     """Who did so before; otherwise whoever has the most processors that are told nothing."""
     able = [room for room in workers if queue in room.queues and room.processors_max]
     best = min(

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
+from matrixsched.rules.processors import ProcessorPlan
 from matrixsched.rules.queues import DeadTask, NewItem, Outlook, QueueSettings, Receipt, StoredTask
 from matrixsched.store.queues import (
     Assigned,
-    Assignment,
     Letter,
     PeekedTask,
     QueueCounts,
@@ -137,7 +137,7 @@ class Queueing(Protocol):
         """Of the workers that were seen so lately."""
         ...
 
-    def assign_processors(self, assignments: Mapping[UUID, Assignment], holder: UUID) -> Transition[set[UUID]]:
+    def assign_processors(self, plan: ProcessorPlan, holder: UUID) -> Transition[set[UUID]]:
         """Tell workers what to work on, if the chore is still the holder's; those that were told."""
         ...
 

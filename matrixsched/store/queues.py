@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
+from matrixsched.rules.processors import Assignment
 from matrixsched.rules.queues import DeadTask, NewItem, Outlook, QueueSettings, QueueStat, Receipt, StoredTask
 from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition, transaction, transition
 from matrixsched.store.values import Answer, Ended
@@ -23,9 +24,6 @@ from matrixsched.store.values import Answer, Ended
 PUT_TASKS_MAX = 5_000
 PUT_BYTES_MAX = 16 * 1024 * 1024
 """How many tasks, or how much of them, go in one statement."""
-
-Assignment = Mapping[int, int]
-"""How many processors for which queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +315,7 @@ class QueueShared:
             attempts=row["attempts"],
             created_at=self._moment(row["created_at"]),
             start_at=self._moment(row["start_at"]),
+            previous_start_at=self._moment_or_none(row["previous_start_at"]),
             died_at=self._moment(row["died_at"]),
             reason=row["reason"],
         )

@@ -13,9 +13,10 @@ import anyio
 
 from matrixsched.context import Context
 from matrixsched.errors import BadInput
+from matrixsched.events import AttemptEnded
 from matrixsched.handlers import Handler
 from matrixsched.rules.action import Attempt
-from matrixsched.rules.outcome import Ending, Stopped, TimedOut
+from matrixsched.rules.outcome import Ending, Stopped, TimedOut, Verdict
 from matrixsched.worker.leases import Held
 
 T = TypeVar("T")
@@ -90,6 +91,24 @@ def ending_of(run: Run) -> Ending | None:
             return Stopped()
         case _:
             return None  # lost: the row tells the next owner that this attempt was interrupted
+
+
+def ended(attempt: Attempt, verdict: Verdict, now: datetime, *, run_s: float) -> AttemptEnded:
+    """What is told of an attempt that has come to its end now."""
+    claim = attempt.claim
+    return AttemptEnded(
+        claim.action_id,
+        claim.guid,
+        attempt.handler,
+        claim.attempt,
+        verdict.outcome,
+        verdict.state,
+        verdict.error,
+        run_s,
+        now - attempt.due_at - timedelta(seconds=run_s),
+        verdict.next_at,
+        attempt.template,
+    )
 
 
 def is_cancelled(run: Run) -> bool:

@@ -51,7 +51,7 @@ from matrixsched.worker.line import Line
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
-from matrixsched.worker.run import Cause, Run, called, context_of, describe, ending_of, is_cancelled, leave
+from matrixsched.worker.run import Cause, Run, called, context_of, describe, ended, ending_of, is_cancelled, leave
 from matrixsched.worker.slowing import tell_fleet
 
 TURN_S = 0.005
@@ -313,6 +313,7 @@ class Runner:
         async def innermost() -> object:
             if run.handler.guard is not None and (answer := await run.handler.guard(payload)) is not None:
                 return answer
+            await self._leave_if_over(run)
             arguments = run.handler.arguments(payload, context)
             returned: object
             if run.handler.is_async:
@@ -327,6 +328,12 @@ class Runner:
         for around in reversed(self._middlewares):
             call = partial(around, context, call)
         return await call()
+
+    async def _leave_if_over(self, run: Run) -> None:
+        """The guard, middlewares or the whole process may have stood still until the lease or the limit was over."""
+        self._check(run, self._clock.monotonic())
+        if run.cause is not None:
+            await anyio.lowlevel.checkpoint()
 
     async def _in_thread(self, run: Run, arguments: list[object]) -> object:
         """A thread cannot be cancelled: if it outlives its limit and grace, its slot is leaked until it ends."""
@@ -370,22 +377,7 @@ class Runner:
         delivery = ending.item if isinstance(ending, Delivered) else None
         self._recorder.put(Ended(attempt.claim, verdict, delivery))
         if self._events.wants(AttemptEnded):
-            run_s = self._clock.monotonic() - started_at
-            self._events.emit(
-                AttemptEnded(
-                    attempt.claim.action_id,
-                    attempt.claim.guid,
-                    attempt.handler,
-                    attempt.claim.attempt,
-                    verdict.outcome,
-                    verdict.state,
-                    verdict.error,
-                    run_s,
-                    now - attempt.due_at - timedelta(seconds=run_s),
-                    verdict.next_at,
-                    attempt.template,
-                )
-            )
+            self._events.emit(ended(attempt, verdict, now, run_s=self._clock.monotonic() - started_at))
 
     def _verdict(self, attempt: Attempt, ending: Ending, now: datetime) -> Verdict | None:
         """What to record; what cannot be judged has failed; None when not even that can be said."""

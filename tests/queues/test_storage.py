@@ -341,7 +341,7 @@ async def test_a_dead_letter_keeps_all_until_it_is_redriven_as_if_it_were_new(st
     (dead,) = await storage.dead_letters(1)
     assert (dead.id, dead.queue, dead.data, dead.attempts) == (id, 1, b"\x00\xff", 1)
     assert (dead.created_at, dead.died_at, dead.reason) == (put_at, clock.now(), "cannot be read")
-    assert dead.start_at == put_at + SECOND
+    assert (dead.start_at, dead.previous_start_at) == (put_at + SECOND, put_at)
     assert await storage.get(1, 1) == []
     clock.advance(MINUTE)
     assert await storage.redrive(1) == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from matrixsched.rules.processors import (
     AGE_DOUBLES_S,
     AGE_MAX_S,
-    Assignment,
+    ProcessorPlan,
     QueueLoad,
     WorkerRoom,
     fair_shares,
@@ -39,11 +39,11 @@ def load(queue: int, ready: int, oldest_s: float = 0.0, task_s: float | None = N
     return QueueLoad(queue=queue, ready=ready, oldest_s=oldest_s, task_s=task_s, **others)  # type: ignore[arg-type]
 
 
-def totals(plan: Assignment) -> dict[int, int]:
+def totals(plan: ProcessorPlan) -> dict[int, int]:
     return dict(sorted(sum((Counter(one) for one in plan.values()), Counter[int]()).items()))
 
 
-def followed(workers: list[WorkerRoom], plan: Assignment) -> list[WorkerRoom]:
+def followed(workers: list[WorkerRoom], plan: ProcessorPlan) -> list[WorkerRoom]:
     return [replace(room, assigned=plan[room.worker]) for room in workers]
 
 

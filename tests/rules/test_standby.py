@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrixsched.rules.processors import Assignment, QueueLoad, WorkerRoom, plan_processors
+from matrixsched.rules.processors import ProcessorPlan, QueueLoad, WorkerRoom, plan_processors
 from matrixsched.rules.standby import plan_with_standby
 
 A, B, C = 1, 2, 3
@@ -30,11 +30,11 @@ def load(queue: int, ready: int, most: int | None = None, *, is_paused: bool = F
     return QueueLoad(queue=queue, ready=ready, most=most, is_paused=is_paused)
 
 
-def totals(plan: Assignment) -> Counter[int]:
+def totals(plan: ProcessorPlan) -> Counter[int]:
     return sum((Counter(told) for told in plan.values()), Counter[int]())
 
 
-def followed(workers: list[WorkerRoom], plan: Assignment) -> list[WorkerRoom]:
+def followed(workers: list[WorkerRoom], plan: ProcessorPlan) -> list[WorkerRoom]:
     return [replace(room, assigned=plan[room.worker]) for room in workers]
 
 

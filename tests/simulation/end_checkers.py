@@ -10,7 +10,6 @@ from uuid import UUID
 
 from matrixsched.rules.retry import Retry
 from matrixsched.store.values import Answer
-from simulation.actors import BEHAVIOURS
 from simulation.commit_checkers import Objections, name_of
 from simulation.database import EPOCH, ActionRow, moment
 from simulation.history import ClaimNote, Ended, Operation, RecordNote, Reply, Run
@@ -192,11 +191,7 @@ def started_in_time(world: World) -> Objections:
     """No handler is started on a claim whose lease may be over: its row may be in other hands."""
     lease = world.size.policy.attempt_lease
     for claimed in world.history.claims.values():
-        if (
-            claimed.run is not None
-            and claimed.attempt.handler in BEHAVIOURS
-            and claimed.run.started_at >= claimed.at + lease
-        ):
+        if claimed.run is not None and claimed.run.started_at >= claimed.at + lease:
             yield f"{_run(claimed.run)} started at {claimed.run.started_at}, claimed at {claimed.at}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +13,9 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from matrixsched import App
-from matrixsched.events import ClaimsLost
+from matrixsched import App, Context
+from matrixsched.clock import ManualClock
+from matrixsched.events import AttemptDropped, ClaimsLost
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
@@ -55,6 +57,32 @@ async def test_an_attempt_that_was_recorded_meanwhile_is_not_told_to_be_lost(app
     await worker.run_due()
     assert between.rounds == 1
     assert lost == []
+
+
+async def test_a_handler_is_not_called_any_more_when_the_lease_ended_on_the_way_to_it(
+    app: App, clock: ManualClock
+) -> None:
+    """Others may have the row by then; the time of a stop of the whole process passes in some await, too."""
+    called: list[int] = []
+    dropped: list[AttemptDropped] = []
+    app.events.subscribe(AttemptDropped, dropped.append)
+    policy = WorkerPolicy()
+
+    @app.middleware
+    async def stands_still(context: Context, call_next: Callable[[], Awaitable[object]]) -> object:
+        if context.attempt == 1:
+            clock.advance(policy.attempt_lease)
+        return await call_next()
+
+    @app.action("work")
+    async def work(context: Context) -> None:
+        called.append(context.attempt)
+
+    await app.schedule(work, id="one")
+    await Worker(app, policy).run_due()
+    assert called == [2]
+    assert [(one.id, one.attempt) for one in dropped] == [("one", 1)]
+    assert (await app.get("one")).status.interrupted == 1
 
 
 async def test_a_handler_whose_attempt_was_taken_over_is_cancelled_and_leaves_its_place(tmp_path: Path) -> None:

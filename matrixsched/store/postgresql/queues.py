@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from matrixsched.rules.processors import ProcessorPlan
 from matrixsched.rules.queues import NewItem, Receipt, StoredTask
 from matrixsched.store.postgresql.asking import PostgresAsking
 from matrixsched.store.queues import (
-    Assignment,
     Letter,
     QueueCounts,
     QueueShared,
@@ -132,11 +132,11 @@ class PostgresQueues(PostgresAsking, QueueShared):
         return SweptTasks(row["last"] if row["looked"] == limit else None, row["shortened"])
 
     @transition
-    def assign_processors(self, assignments: Mapping[UUID, Assignment], holder: UUID) -> Conversation[set[UUID]]:
+    def assign_processors(self, plan: ProcessorPlan, holder: UUID) -> Conversation[set[UUID]]:
         rows = yield self._query(
             "queue_workers.assign",
-            workers=list(assignments),
-            assignments=[encode_assignment(assignment) for assignment in assignments.values()],
+            workers=list(plan),
+            assignments=[encode_assignment(assignment) for assignment in plan.values()],
             holder=holder,
         )
         return {row["worker"] for row in rows}

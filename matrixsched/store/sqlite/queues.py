@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from matrixsched.rules.processors import ProcessorPlan
 from matrixsched.rules.queues import NewItem, Receipt, StoredTask
 from matrixsched.store.queues import (
-    Assignment,
     Letter,
     QueueCounts,
     QueueShared,
@@ -141,8 +141,8 @@ class SqliteQueues(SqliteAsking, QueueShared):
         return SweptTasks(rows[-1]["id"] if len(rows) == limit else None, len(stranded))
 
     @transition
-    def assign_processors(self, assignments: Mapping[UUID, Assignment], holder: UUID) -> Conversation[set[UUID]]:
-        given = [(str(worker), encode_assignment(assignment)) for worker, assignment in assignments.items()]
+    def assign_processors(self, plan: ProcessorPlan, holder: UUID) -> Conversation[set[UUID]]:
+        given = [(str(worker), encode_assignment(assignment)) for worker, assignment in plan.items()]
         rows = yield self._query("queue_workers.assign", assignments=given, holder=holder)
         return {UUID(row["worker"]) for row in rows}
 
