@@ -65,8 +65,9 @@ def empty_databases(postgres_server: PostgresServer) -> Iterator[Databases]:
 
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A PostgreSQL database as new; empty, unless the test wants an `app`, which makes the installation at once."""
-    kind = "installed_databases" if "app" in request.fixturenames else "empty_databases"
+    """A PostgreSQL database as new: empty, unless the test makes an installation at once, as all with an `app` do."""
+    is_installed = "app" in request.fixturenames or request.node.get_closest_marker("installed") is not None
+    kind = "installed_databases" if is_installed else "empty_databases"
     databases: Databases = request.getfixturevalue(kind)
     used = databases.take()
     yield postgres_server.dsn(used.name)

@@ -14,6 +14,8 @@ from matrixsched import App, Context, Outcome, Retry, State, every
 from matrixsched.clock import ManualClock
 from matrixsched.worker import Worker, WorkerPolicy
 
+pytestmark = pytest.mark.installed
+
 SECOND = timedelta(seconds=1)
 SECRET = "canary"
 

@@ -19,6 +19,8 @@ from matrixsched.ops.cli import cli
 from matrixsched.rules.explanation import Why
 from matrixsched.worker import Worker, WorkerPolicy
 
+pytestmark = pytest.mark.installed
+
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 FAR = timedelta(days=1)

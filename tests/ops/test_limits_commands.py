@@ -10,6 +10,8 @@ from support.command import Answer, Matrixsched, on
 
 from matrixsched import App
 
+pytestmark = pytest.mark.installed
+
 FIELDS = ["limit", "rate", "pool", "left", "slowed_until", "slowed_to", "reason"]
 
 

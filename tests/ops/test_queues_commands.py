@@ -18,6 +18,8 @@ from matrixsched.queues.codec import decode
 from matrixsched.queues.contracts import load_contract
 from matrixsched.queues.database import DatabaseStorage
 
+pytestmark = pytest.mark.installed
+
 SETTINGS = ["paused", "batch_size", "visibility", "processors"]
 FIELDS = ["queue", "name", "ready", "taken", "delayed", "dead", "oldest_ready_s", *SETTINGS]
 ADA = {"to": "ada@example.org", "body": "aGVsbG8="}

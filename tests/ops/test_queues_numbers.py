@@ -9,6 +9,8 @@ from support.queues_command import Queues
 from matrixsched import App
 from matrixsched.queues.database import DatabaseStorage
 
+pytestmark = pytest.mark.installed
+
 EVERY_VERB = [
     ["show"],
     ["pause"],

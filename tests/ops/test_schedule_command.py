@@ -14,6 +14,8 @@ from support.command import Answer, Matrixsched, on
 from matrixsched import Action, App
 from matrixsched.rules.schedule import Cron, Every, catch_up
 
+pytestmark = pytest.mark.installed
+
 SECRET = "canary"
 LATER = "2190-01-01T09:00:00+01:00"
 

@@ -17,6 +17,8 @@ from matrixsched.ops.semaphores import Crowd, Standing
 from matrixsched.rules.semaphore import Semaphore
 from matrixsched.worker import Worker
 
+pytestmark = pytest.mark.installed
+
 SETTINGS = ["semaphore", "active", "try_release", "hold_for"]
 FIELDS = [*SETTINGS, "held", "asked", "waiting", "oldest_wait_s"]
 

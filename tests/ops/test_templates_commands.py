@@ -13,6 +13,8 @@ from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.templates import Template
 
+pytestmark = pytest.mark.installed
+
 FIELDS = [
     *("template", "distribution", "windows", "zone", "weight", "max_speed"),
     *("paused", "paused_until", "last_served_at", "unfinished"),
