@@ -214,7 +214,7 @@ def _failures(item: pytest.Item, following: pytest.Item | None) -> list[str]:
 def _kind(item: pytest.Item) -> str:
     if "test_interleaved_" in item.nodeid:
         return INTERLEAVED
-    return PLANNED if "plans.py" in item.nodeid else BEHAVES
+    return PLANNED if item.path.name.endswith("plans.py") else BEHAVES
 
 
 @contextlib.contextmanager

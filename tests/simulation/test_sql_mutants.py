@@ -44,7 +44,9 @@ def test_each_predicate_bound_and_lock_is_one_mutant() -> None:
 
 
 def test_alternatives_bind_weaker_than_predicates_and_branches_may_be_values() -> None:
-    chosen = "select case :turn when 'a' then 1 when 'b' then 2 end from t where x and y or not z or case when v then w end"
+    chosen = (
+        "select case :turn when 'a' then 1 when 'b' then 2 end from t where x and y or not z or case when v then w end"
+    )
     assert {one.what: one.text for one in mutants(chosen, "sqlite") if one.what.startswith("never")} == {
         "never x and y": chosen.replace("x and y", "false"),
         "never not z": chosen.replace("not z", "false"),

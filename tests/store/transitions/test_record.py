@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
+TICK = timedelta(microseconds=1)
 COUNTERS = ("succeeded", "failed", "interrupted", "missed", "consecutive_failures")
 REMEMBERED = {Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 
@@ -211,6 +212,21 @@ async def test_the_history_keeps_the_newest_attempts_of_each_action(scene: Scene
         assert kept == list(range(number, max(0, number - 3), -1))
         (attempt,) = await scene.sync()
     assert len(await scene.history("b")) == 1
+
+
+@pytest.mark.parametrize("history_max", [1, 2])
+async def test_the_history_of_an_action_is_not_counted_with_that_of_others(scene: Scene, history_max):
+    keys = [("a", 0), ("b", 0), ("a", 1)]
+    guid = scene.guid()  # one for all, lest it makes up for a part of their names
+    attempts = {key: await scene.start(key[0], shard=key[1], guid=guid) for key in keys}
+    kept = {key: [] for key in keys}
+    for number in (1, 2, 3):
+        for id, shard in keys:
+            scene.clock.advance(TICK)
+            await scene.record(failed(attempts[id, shard], delay=timedelta(0)), history_max=history_max)
+            (attempts[id, shard],) = await scene.sync()
+            kept[id, shard] = [number, *kept[id, shard]][:history_max]
+            assert {key: [past.attempt for past in await scene.history(key[0], shard=key[1])] for key in keys} == kept
 
 
 async def test_the_history_is_bounded_also_when_the_clock_stands_still(scene: Scene):

@@ -35,9 +35,7 @@ async def make(scene: Scene, key: str = POOL, **options: Any) -> None:
 
 async def enqueue(scene: Scene, id: str = "t", priority: float = 1) -> object:
     tasks = [NewTask(id, priority, GUID)]
-    return await scene.run(
-        scene.do.enqueue_tasks(POOL, tasks, scene.guid(), change_guid=scene.guid(), tell=False)
-    )
+    return await scene.run(scene.do.enqueue_tasks(POOL, tasks, scene.guid(), change_guid=scene.guid(), tell=False))
 
 
 async def balance(scene: Scene) -> object:
@@ -153,9 +151,7 @@ async def move_in(scene: Scene, state: str, hold_for: timedelta) -> None:
 
 async def rows_of(scene: Scene, semaphore: str) -> dict[str, list[dict[str, Any]]]:
     names = {"semaphores": "key", "semaphore_tasks": "semaphore", "semaphore_changes": "semaphore"}
-    return {
-        table: [row for row in await scene.table(table) if row[name] == semaphore] for table, name in names.items()
-    }
+    return {table: [row for row in await scene.table(table) if row[name] == semaphore] for table, name in names.items()}
 
 
 def without_change_guids(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
