@@ -1,4 +1,4 @@
-"""A grant is named by its window, template, priority and side: what is spent of one is spent of none of its neighbours."""
+"""A grant is named by its window, template, priority and side: what is spent of one is spent of no other."""
 
 from __future__ import annotations
 
