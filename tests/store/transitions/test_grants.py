@@ -98,3 +98,11 @@ async def test_a_key_has_a_bucket_only_where_all_keys_have_a_limit(scene: Scene)
     scene.clock.advance(MINUTE)
     assert len(await look_all(scene)) == 1
     assert [row["name"] for row in await scene.table("limits")] == ["global"]
+
+
+async def test_only_keys_get_buckets_of_their_own(scene: Scene):
+    await set_limit(scene, "key:*", "1000/s")
+    await plan(scene, [Grant("promo", 0, False, scene.now, 5)])
+    await scene.send([scene.new("a", **gated(key="mx", template="promo"))])
+    await look_all(scene)
+    assert sorted(row["name"] for row in await scene.table("limits")) == ["key:*", "key:mx"]
