@@ -205,3 +205,34 @@ async def test_what_happens_to_an_action_happens_to_none_of_its_neighbours(
     before = await rows_of(scene, *NEIGHBOURS)
     assert (await life(scene), without_guids(await rows_of(scene, (0, "a")))) == alone
     assert await rows_of(scene, *NEIGHBOURS) == before
+
+
+# What an earlier life under the same id left behind: a row that nobody has swept yet when the id is used again.
+
+
+async def leave_behind(scene: Scene, guid: UUID, ends: timedelta) -> None:
+    await move_in(scene, 0, "a", guid, claimed=False, ends=ends)
+    await scene.sql("delete from matrixsched.scheduled_actions")
+    await scene.sql("delete from matrixsched.attempt_history")
+
+
+def of_version(rows: dict[str, list[dict[str, Any]]], guids: list[UUID]) -> dict[str, list[dict[str, Any]]]:
+    return {table: [row for row in found if row["action_guid"] in guids] for table, found in rows.items()}
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__.replace("_", " "))
+@pytest.mark.parametrize("ends", [HOUR, -TICK])
+async def test_what_happens_to_an_action_happens_to_no_row_of_an_earlier_life(
+    scene: Scene, life: Life, ends: timedelta
+):
+    """It is swept, or dropped by a move: until then it stays as it is, and nobody takes it for the action's."""
+    begin, earlier = scene.now, scene.guid()
+    alone = (await life(scene), without_guids(await rows_of(scene, (0, "a"))))
+    await scene.clear()
+    scene.clock.time = begin
+    await leave_behind(scene, earlier, ends)
+    before = of_version(await rows_of(scene, (0, "a")), [earlier])
+    answers, rows = await life(scene), await rows_of(scene, (0, "a"))
+    assert (answers, without_guids(of_version(rows, [FIRST, SECOND_VERSION]))) == alone
+    left = of_version(rows, [earlier])
+    assert left in (before, dict.fromkeys(before, []))

@@ -1,5 +1,6 @@
 """Recording outcomes: once, by the attempt that still holds the row, over the version it ran."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.anyio
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 TICK = timedelta(microseconds=1)
-COUNTERS = ("succeeded", "failed", "interrupted", "missed", "consecutive_failures")
+COUNTERS = ("succeeded", "failed", "interrupted", "missed", "deferred", "consecutive_failures")
 REMEMBERED = {Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 
 
@@ -27,7 +28,7 @@ def counters(status):
         (Outcome.SUCCEEDED, State.DONE, {"succeeded": 1}),
         (Outcome.FAILED, State.FAILED, {"failed": 1, "consecutive_failures": 1}),
         (Outcome.TIMED_OUT, State.FAILED, {"failed": 1, "consecutive_failures": 1}),
-        (Outcome.CANCELLED, State.CANCELLED, {}),
+        (Outcome.CANCELLED, State.CANCELLED, {"deferred": 1}),
         (Outcome.EXPIRED, State.EXPIRED, {}),
         (Outcome.MISSED, State.EXPIRED, {"missed": 1}),
         (Outcome.QUARANTINED, State.QUARANTINED, {}),
@@ -56,7 +57,7 @@ async def test_a_last_outcome_finishes_the_action_and_removes_its_row(scene: Sce
         (Outcome.SUCCEEDED, {"succeeded": 1}),
         (Outcome.FAILED, {"failed": 1, "consecutive_failures": 1}),
         (Outcome.TIMED_OUT, {"failed": 1, "consecutive_failures": 1}),
-        (Outcome.RETRIED, {}),
+        (Outcome.RETRIED, {"deferred": 1}),
         (Outcome.MISSED, {"missed": 1}),
         (Outcome.INTERRUPTED, {"interrupted": 1}),
     ],
@@ -100,7 +101,7 @@ async def test_failures_in_a_row_are_counted_until_a_success(scene: Scene):
     (attempt,) = await scene.sync()
     await scene.finish(attempt)
     status = (await scene.action()).status
-    assert counters(status) == {"failed": 3, "succeeded": 1}
+    assert counters(status) == {"failed": 3, "succeeded": 1, "deferred": 1}
 
 
 async def test_interruptions_of_the_row_are_counted_with_the_outcome(scene: Scene):
@@ -179,6 +180,17 @@ async def test_an_outcome_of_a_version_that_was_changed_goes_to_the_history_only
     contents = await scene.contents()
     assert await scene.record(make(attempt)) == [Answer.SUPERSEDED]
     assert await scene.contents() == contents
+
+
+@pytest.mark.parametrize("part", ["shard", "action_id", "guid", "attempt", "claimed_by"])
+async def test_every_part_of_a_claim_on_a_superseded_version_counts(scene: Scene, part):
+    attempt = await scene.start()
+    await scene.schedule()
+    other = {"shard": 1, "action_id": "b", "guid": scene.guid(), "attempt": 2, "claimed_by": scene.guid()}[part]
+    before = await scene.contents()
+    wrong = replace(attempt, claim=replace(attempt.claim, **{part: other}))
+    assert await scene.finish(wrong) is Answer.SUPERSEDED
+    assert await scene.contents() == before
 
 
 async def test_an_outcome_of_an_action_that_is_gone_is_superseded(scene: Scene):
