@@ -182,6 +182,18 @@ async def test_an_outcome_of_a_version_that_was_changed_goes_to_the_history_only
     assert await scene.contents() == contents
 
 
+async def test_a_late_twin_of_a_superseded_outcome_leaves_the_next_version_its_lease(scene: Scene):
+    attempt = await scene.start()
+    await scene.schedule()
+    assert await scene.sync() == []
+    assert await scene.record(done(attempt)) == [Answer.SUPERSEDED]
+    (again,) = await scene.sync()
+    before = await scene.contents()
+    assert await scene.record(done(attempt)) == [Answer.SUPERSEDED]
+    assert await scene.contents() == before
+    assert await scene.finish(again) is Answer.RECORDED
+
+
 @pytest.mark.parametrize("part", ["shard", "action_id", "guid", "attempt", "claimed_by"])
 async def test_every_part_of_a_claim_on_a_superseded_version_counts(scene: Scene, part):
     attempt = await scene.start()
