@@ -264,3 +264,15 @@ async def test_what_happens_to_an_action_happens_to_no_row_of_an_earlier_life(
     assert (answers, without_guids(of_version(rows, [FIRST, SECOND_VERSION]))) == alone
     left = of_version(rows, [EARLIER])
     assert left in (before, dict.fromkeys(before, []))
+
+
+async def test_a_lease_that_is_cut_leaves_the_next_version_its_time(scene: Scene):
+    """The clock was set back: the lease of the attempt ends far too late, the version that follows it does not."""
+    attempt = await scene.start()
+    following = await scene.schedule(delay=HOUR)
+    assert await scene.sync() == []
+    before = await scene.row(guid=following.guid)
+    scene.clock.time -= HOUR
+    await scene.run(scene.do.sweep_dead(SweepPosition(), limit=100, reach=LEASE))
+    assert (await scene.row(guid=attempt.claim.guid))["scheduled_at"] == scene.now + LEASE
+    assert await scene.row(guid=following.guid) == before

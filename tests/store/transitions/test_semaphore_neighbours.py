@@ -187,3 +187,12 @@ async def test_what_is_said_of_a_place_under_another_guid_is_void(scene: Scene, 
     before = await rows_of(scene, POOL)
     assert not await say(scene, TaskName("t", STRANGE))
     assert await rows_of(scene, POOL) == before
+
+
+@pytest.mark.parametrize("say", [release, renew, step_back])
+async def test_what_is_said_of_a_place_under_its_own_guid_counts(scene: Scene, say: Callable[..., Awaitable[object]]):
+    await holds(scene)
+    scene.clock.advance(SECOND)
+    before = await rows_of(scene, POOL)
+    assert await say(scene, TaskName("t", GUID))
+    assert await rows_of(scene, POOL) != before
