@@ -11,8 +11,9 @@ import io
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ ALSO: dict[Dialect, tuple[str, ...]] = {
     ),
 }
 BEHAVES, INTERLEAVED, PLANNED = "behaviour tests", "interleaving tests", "plan tests"
-KINDS = (PLANNED, BEHAVES, INTERLEAVED)
-"""In this order, for a look at a plan takes no time."""
+KINDS = (BEHAVES, INTERLEAVED, PLANNED)
+"""In this order; plans after whatever is deeper, for that a plan is another says nothing of what comes of it."""
 DATABASES = {"sqlite", "postgresql", "memory"}
 
 Deeper = Callable[[Mutation, At], Catch | None]
@@ -69,7 +70,7 @@ def hunt(
     tests: Sequence[str] | None = None,
     tell: Callable[[Verdict], None] = lambda verdict: None,
 ) -> list[Verdict]:
-    """What catches each: a test of the store, else what is `deeper`."""
+    """What catches each: a test of the store, else what is `deeper`, else that its plan is another."""
     files = tests or [*BEHAVIOUR, *ALSO[dialect]]
     hunter = Hunter(dialect, mutations, deeper, jobs, tell)
     # Which examples are drawn must not differ from mutant to mutant; one that fails need not be made smaller.
@@ -156,10 +157,13 @@ class Hunter:
                 self._tests[statement].append(by_name[name])
 
     def _work(self, mutation: Mutation, teller: Teller) -> Catch | None:
+        tests = self._ordered(mutation.statement)
+        plans = [test for test in tests if _kind(test) == PLANNED]
         with planted(mutation):
-            if catch := _first_failure(self._ordered(mutation.statement), teller):
-                return catch
-        return self.deeper(mutation, teller.at)
+            catch = _first_failure(tests[: len(tests) - len(plans)], teller)
+        catch = catch or self.deeper(mutation, teller.at)
+        with planted(mutation):
+            return catch or _first_failure(plans, teller)
 
     def _ordered(self, statement: str) -> list[pytest.Item]:
         def rank(item: pytest.Item) -> tuple[int, int]:
@@ -177,7 +181,7 @@ def _run_all(items: list[pytest.Item], teller: Teller) -> dict[str, Asked]:
     """Without any mistake."""
     found: dict[str, Asked] = {}
     with _noting_what_is_asked() as statements:
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in _with_the_following(items):
             teller.at(item.nodeid)
             statements.clear()
             began = time.monotonic()
@@ -188,7 +192,7 @@ def _run_all(items: list[pytest.Item], teller: Teller) -> dict[str, Asked]:
 
 def _first_failure(items: list[pytest.Item], teller: Teller) -> Catch | None:
     catch = None
-    for item, following in zip(items, [*items[1:], None], strict=True):
+    for item, following in _with_the_following(items):
         teller.at(item.nodeid)
         if _failures(item, following):
             catch = Catch(_kind(item), item.nodeid)
@@ -198,6 +202,11 @@ def _first_failure(items: list[pytest.Item], teller: Teller) -> Catch | None:
     return catch
 
 
+def _with_the_following(items: list[pytest.Item]) -> Iterable[tuple[pytest.Item, pytest.Item | None]]:
+    """None after the last, and nothing at all where no test asks the statement."""
+    return zip_longest(items, items[1:])
+
+
 def _failures(item: pytest.Item, following: pytest.Item | None) -> list[str]:
     return [report.longreprtext for report in runtestprotocol(item, log=False, nextitem=following) if report.failed]
 
@@ -205,7 +214,7 @@ def _failures(item: pytest.Item, following: pytest.Item | None) -> list[str]:
 def _kind(item: pytest.Item) -> str:
     if "test_interleaved_" in item.nodeid:
         return INTERLEAVED
-    return PLANNED if "plans.py" in item.nodeid else BEHAVES
+    return PLANNED if item.path.name.endswith("plans.py") else BEHAVES
 
 
 @contextlib.contextmanager

@@ -146,6 +146,40 @@ def test_work_that_is_broken_is_no_catch() -> None:
         list(each_in_a_process(break_down, [1], 1))
 
 
+def test_what_no_test_asks_survives_them(tmp_path: Path) -> None:
+    idle = tmp_path / "test_idle.py"
+    idle.write_text("def test_idle():\n    pass\n")
+    found = mutations("sqlite", ["beat_shard"])
+    verdicts = hunt("sqlite", found, nothing_deeper, tests=[str(idle)])
+    assert verdicts == [Verdict(mutation, None) for mutation in found]
+
+
+LOOKS_AT_THE_TEXT = """
+import pytest
+
+from matrixsched.store.statements import load
+
+SOUND = {sound!r}
+
+
+@pytest.mark.parametrize("name", ["beat_shard"])
+def test_text(name):
+    assert load("sqlite", "default")[name].text == SOUND
+"""
+
+
+def test_a_plan_is_looked_at_when_nothing_else_notices(tmp_path: Path) -> None:
+    plans = tmp_path / "test_plans.py"
+    plans.write_text(LOOKS_AT_THE_TEXT.format(sound=load("sqlite", "default")["beat_shard"].text))
+    found = mutations("sqlite", ["beat_shard"])[:1]
+    deeper = Catch("simulator", "seed 1")
+    (by_plan,) = hunt("sqlite", found, nothing_deeper, tests=[str(plans)])
+    (by_behaviour,) = hunt("sqlite", found, lambda mutation, at: deeper, tests=[str(plans)])
+    assert by_plan.catch is not None
+    assert by_plan.catch.by == "plan tests"
+    assert by_behaviour.catch == deeper
+
+
 def test_tests_that_fail_without_any_mistake_catch_nothing(tmp_path: Path) -> None:
     wrong = tmp_path / "test_wrong.py"
     wrong.write_text("def test_wrong():\n    assert False\n")

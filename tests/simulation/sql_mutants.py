@@ -1,4 +1,5 @@
-"""Every small mistake in a statement, one at a time: a predicate, a lock or a conflict clause left out, a bound moved.
+"""Every small mistake in a statement, one at a time: a predicate, an alternative, a branch, a lock or a conflict clause
+left out, a bound moved.
 
 The text of a statement is changed at its tokens and otherwise left as it stands, so that a mutant differs from the
 original in nothing else. A pause point inside of what is left out stays: whoever holds the statement there still can.
@@ -7,7 +8,7 @@ original in nothing else. A pause point inside of what is left out stays: whoeve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from sqlglot import tokenize
@@ -19,6 +20,8 @@ _END = {
     *("and", "or", "then", "order by", "group by", "limit", "returning", "for", "union", "window", "offset", "having"),
     *("join", "left", "inner", "cross", "on", "where", "set", "from", "else", "end", ",", ";", ")"),
 }
+_END_OF_ALTERNATIVE = _END - {"and"} | {"as", "asc", "desc", "nulls"}
+_BEFORE_ALTERNATIVE = {*("(", ",", "where", "on", "when", "then", "else", "select", "by", "order by", "having", "or")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ def mutants(text: str, dialect: str) -> list[SqlMutant]:
     words = [token.text.lower() for token in tokens]
     found = [
         *_without_predicates(text, tokens, words),
+        *_without_alternatives(text, tokens, words),
+        *_without_conditions(text, tokens, words),
         *_with_moved_bounds(text, tokens, words),
         *_without_locks(text, tokens, words),
         *_without_conflict_clauses(text, tokens, words),
@@ -51,10 +56,62 @@ def _without_predicates(text: str, tokens: Sequence[Token], words: Sequence[str]
     for begin, word in enumerate(words):
         if word not in ("where", "on", "and") or _is_between(words, begin) or _is_no_condition(words, begin):
             continue
-        end = _end_of_operand(words, begin + 1)
-        first, last = tokens[begin + 1].start, tokens[end - 1].end + 1
-        kept = "".join(f" {point}" for point in _PAUSE_POINT.findall(text, first, last))
-        yield SqlMutant(f"without {_on_one_line(text[first:last])}", f"{text[:first]}true{kept}{text[last:]}")
+        yield _replaced(text, tokens, begin + 1, _end_of_operand(words, begin + 1), "true")
+
+
+def _without_alternatives(text: str, tokens: Sequence[Token], words: Sequence[str]) -> Iterator[SqlMutant]:
+    """Each operand of `or` left out: it is never true."""
+    for position, word in enumerate(words):
+        if word != "or":
+            continue
+        begin = _begin_of_alternative(words, position)
+        if words[begin - 1] != "or":
+            yield _replaced(text, tokens, begin, position, "false")
+        yield _replaced(text, tokens, position + 1, _end_of_operand(words, position + 1, _END_OF_ALTERNATIVE), "false")
+
+
+def _begin_of_alternative(words: Sequence[str], end: int) -> int:
+    depth = 0
+    for position in range(end - 1, -1, -1):
+        word = words[position]
+        if depth == 0 and word in _BEFORE_ALTERNATIVE:
+            return position + 1
+        depth += (word in (")", "end")) - (word in ("(", "case"))
+    return 0
+
+
+def _without_conditions(text: str, tokens: Sequence[Token], words: Sequence[str]) -> Iterator[SqlMutant]:
+    """Each branch of a `case` left out, and the first operand of its condition."""
+    for position, word in enumerate(words):
+        if word != "when":
+            continue
+        begin, end = position + 1, _end_of_operand(words, position + 1, {"then"})
+        if not _is_searched(words, position):
+            yield _replaced(text, tokens, begin, end, "null")
+            continue
+        yield _replaced(text, tokens, begin, end, "false")
+        first_end = _end_of_operand(words, begin)
+        if words[first_end] != "or":
+            yield _replaced(text, tokens, begin, first_end, "true")
+
+
+def _is_searched(words: Sequence[str], when: int) -> bool:
+    """`case when …`, not `case value when …`."""
+    depth = 0
+    for position in range(when - 1, -1, -1):
+        word = words[position]
+        if depth == 0 and word == "case":
+            return words[position + 1] == "when"
+        depth += (word in (")", "end")) - (word in ("(", "case"))
+    return False
+
+
+def _replaced(text: str, tokens: Sequence[Token], begin: int, end: int, by: str) -> SqlMutant:
+    """`true`: it is left out of what must hold; else of what may."""
+    first, last = tokens[begin].start, tokens[end - 1].end + 1
+    kept = "".join(f" {point}" for point in _PAUSE_POINT.findall(text, first, last))
+    what = f"{'without' if by == 'true' else 'never'} {_on_one_line(text[first:last])}"
+    return SqlMutant(what, f"{text[:first]}{by}{kept}{text[last:]}")
 
 
 def _is_between(words: Sequence[str], position: int) -> bool:
@@ -66,11 +123,11 @@ def _is_no_condition(words: Sequence[str], position: int) -> bool:
     return words[position + 1] in ("conflict", "true")
 
 
-def _end_of_operand(words: Sequence[str], begin: int) -> int:
+def _end_of_operand(words: Sequence[str], begin: int, ends: Set[str] = _END) -> int:
     depth = 0
     for position in range(begin, len(words)):
         word = words[position]
-        if depth == 0 and (word in _END or word == "case" and position > begin):
+        if depth == 0 and (word in ends or word == "case" and position > begin):
             return position
         depth += (word == "(") + (word == "case") - (word == ")") - (word == "end" and depth > 0)
     return len(words)

@@ -161,3 +161,20 @@ async def test_a_finished_action_is_not_cancelled(scene: Scene):
     await scene.finish(await scene.start())
     assert await scene.cancel() is None
     assert (await scene.action()).status.state is State.DONE
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_what_may_be_changed_beside_an_action_lets_nobody_change_that(scene: Scene, is_there):
+    """Under each other part of its name there is a live action, at the guid that is expected of this one."""
+    guid = scene.guid()
+    if is_there:
+        await scene.finish(await scene.start("a"))
+    for id, shard in (("b", 0), ("a", 1)):
+        await scene.schedule(id, shard=shard, guid=guid, delay=HOUR)
+    before = await scene.contents()
+    for expected in (None, guid):
+        assert await scene.reschedule("a", expected_guid=expected) is None
+        assert await scene.cancel("a", expected_guid=expected) is None
+    assert await scene.reschedule("a", expected_guid=guid, revive=True) is None
+    assert await scene.run(scene.do.replace_expected(scene.new("a"), scene.guid(), guid, tell=False)) is None
+    assert await scene.contents() == before

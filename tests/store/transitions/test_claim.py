@@ -41,6 +41,12 @@ async def test_what_is_not_due_is_not_claimed(scene: Scene):
     assert (await scene.claim(await scene.hold())).seen == 0
 
 
+async def test_what_expired_and_waits_for_no_gate_is_claimed_so_that_its_worker_tells_of_it(scene: Scene):
+    await scene.put_in_processing("a", delay=SECOND, expires_at=scene.now + SECOND)
+    scene.clock.advance(SECOND)
+    assert ids((await scene.claim(await scene.hold())).attempts) == ["a"]
+
+
 async def test_the_longest_overdue_come_first(scene: Scene):
     for seconds, id in enumerate("dcba"):
         await scene.put_in_processing(id, at=scene.now - seconds * SECOND)

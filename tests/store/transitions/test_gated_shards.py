@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from support.gates import acquire, claim_gated, gated, set_limit
 from support.scene import HANDLER, LEASE, Scene
 
 from matrixsched.rules.lanes import Lane
@@ -56,3 +57,15 @@ async def test_a_lane_that_is_listed_though_its_rows_are_gone_is_told_until_it_i
     scene.clock.advance(SECOND)
     await scene.run(scene.do.relist_lanes(every=SECOND))
     assert not (await look(scene)).holds
+
+
+async def test_who_released_the_shard_passes_no_gate(scene: Scene):
+    await set_limit(scene, "global", "1/s", pool=5)
+    await scene.send([scene.new(id, **gated(key="customer")) for id in "ab"])
+    scene.clock.advance(5 * SECOND)
+    hold, _ = await acquire(scene)
+    filled = (await scene.move(hold)).gated_lanes
+    assert await scene.release(hold)
+    before = [await scene.table(name) for name in ("limits", "processing_queue")]
+    assert (await claim_gated(scene, hold, filled=filled)).attempts == []
+    assert [await scene.table(name) for name in ("limits", "processing_queue")] == before

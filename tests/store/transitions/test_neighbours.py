@@ -13,14 +13,15 @@ from uuid import UUID
 import pytest
 from support.scene import LEASE, Scene, done, failed
 
-from matrixsched.rules.action import parked_lane
+from matrixsched.rules.action import State, parked_lane
+from matrixsched.store.values import SweepPosition
 
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 TICK = timedelta(microseconds=1)
-FIRST, SECOND_VERSION = UUID(int=1, version=4), UUID(int=2, version=4)
+EARLIER, FIRST, SECOND_VERSION = (UUID(int=number, version=4) for number in range(3))
 NEIGHBOURS = [(0, "b"), (1, "a")]
 HIDDEN = parked_lane("other")
 """Where nobody looks."""
@@ -123,6 +124,30 @@ async def is_replaced_as_it_was_read(scene: Scene) -> object:
     return await scene.finish(attempt)
 
 
+async def is_cancelled_and_swept(scene: Scene) -> object:
+    await scene.schedule(guid=FIRST, delay=HOUR)
+    assert await scene.sync() == []
+    assert await scene.cancel(guid=SECOND_VERSION) is not None
+    await scene.run(scene.do.sweep_dead(SweepPosition(), limit=100, reach=2 * HOUR))
+    return None
+
+
+async def is_pruned_with_its_history(scene: Scene) -> object:
+    attempt = await scene.start(guid=FIRST)
+    await scene.record(failed(attempt, delay=timedelta(0)))
+    (again,) = await scene.sync()
+    answer = await scene.finish(again)
+    scene.clock.advance(SECOND)
+    return answer, await scene.run(scene.do.prune_actions(State.DONE, keep=TICK, limit=100))
+
+
+async def expires_while_it_waits(scene: Scene) -> object:
+    await scene.schedule(guid=FIRST, delay=HOUR, expires_at=scene.now + SECOND)
+    assert await scene.sync() == []
+    scene.clock.advance(SECOND)
+    return await scene.run(scene.do.expire_waiting(limit=100))
+
+
 LIVES: list[Life] = [
     fails_and_succeeds,
     is_interrupted,
@@ -135,6 +160,9 @@ LIVES: list[Life] = [
     is_cancelled_while_it_waits,
     is_moved,
     is_replaced_as_it_was_read,
+    is_cancelled_and_swept,
+    is_pruned_with_its_history,
+    expires_while_it_waits,
 ]
 
 
@@ -205,3 +233,46 @@ async def test_what_happens_to_an_action_happens_to_none_of_its_neighbours(
     before = await rows_of(scene, *NEIGHBOURS)
     assert (await life(scene), without_guids(await rows_of(scene, (0, "a")))) == alone
     assert await rows_of(scene, *NEIGHBOURS) == before
+
+
+# What an earlier life under the same id left behind: a row that nobody has swept yet when the id is used again.
+
+
+async def leave_behind(scene: Scene, guid: UUID, ends: timedelta) -> None:
+    await move_in(scene, 0, "a", guid, claimed=False, ends=ends)
+    await scene.sql("delete from matrixsched.scheduled_actions")
+    await scene.sql("delete from matrixsched.attempt_history")
+
+
+def of_version(rows: dict[str, list[dict[str, Any]]], guids: list[UUID]) -> dict[str, list[dict[str, Any]]]:
+    return {table: [row for row in found if row["action_guid"] in guids] for table, found in rows.items()}
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__.replace("_", " "))
+@pytest.mark.parametrize("ends", [HOUR, -TICK])
+async def test_what_happens_to_an_action_happens_to_no_row_of_an_earlier_life(
+    scene: Scene, life: Life, ends: timedelta
+):
+    """It is swept, or dropped by a move: until then it stays as it is, and nobody takes it for the action's."""
+    begin = scene.now
+    alone = (await life(scene), without_guids(await rows_of(scene, (0, "a"))))
+    await scene.clear()
+    scene.clock.time = begin
+    await leave_behind(scene, EARLIER, ends)
+    before = of_version(await rows_of(scene, (0, "a")), [EARLIER])
+    answers, rows = await life(scene), await rows_of(scene, (0, "a"))
+    assert (answers, without_guids(of_version(rows, [FIRST, SECOND_VERSION]))) == alone
+    left = of_version(rows, [EARLIER])
+    assert left in (before, dict.fromkeys(before, []))
+
+
+async def test_a_lease_that_is_cut_leaves_the_next_version_its_time(scene: Scene):
+    """The clock was set back: the lease of the attempt ends far too late, the version that follows it does not."""
+    attempt = await scene.start()
+    following = await scene.schedule(delay=HOUR)
+    assert await scene.sync() == []
+    before = await scene.row(guid=following.guid)
+    scene.clock.time -= HOUR
+    await scene.run(scene.do.sweep_dead(SweepPosition(), limit=100, reach=LEASE))
+    assert (await scene.row(guid=attempt.claim.guid))["scheduled_at"] == scene.now + LEASE
+    assert await scene.row(guid=following.guid) == before

@@ -1,5 +1,6 @@
 """Recording outcomes: once, by the attempt that still holds the row, over the version it ran."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,8 @@ pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
-COUNTERS = ("succeeded", "failed", "interrupted", "missed", "consecutive_failures")
+TICK = timedelta(microseconds=1)
+COUNTERS = ("succeeded", "failed", "interrupted", "missed", "deferred", "consecutive_failures")
 REMEMBERED = {Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 
 
@@ -26,7 +28,7 @@ def counters(status):
         (Outcome.SUCCEEDED, State.DONE, {"succeeded": 1}),
         (Outcome.FAILED, State.FAILED, {"failed": 1, "consecutive_failures": 1}),
         (Outcome.TIMED_OUT, State.FAILED, {"failed": 1, "consecutive_failures": 1}),
-        (Outcome.CANCELLED, State.CANCELLED, {}),
+        (Outcome.CANCELLED, State.CANCELLED, {"deferred": 1}),
         (Outcome.EXPIRED, State.EXPIRED, {}),
         (Outcome.MISSED, State.EXPIRED, {"missed": 1}),
         (Outcome.QUARANTINED, State.QUARANTINED, {}),
@@ -55,7 +57,7 @@ async def test_a_last_outcome_finishes_the_action_and_removes_its_row(scene: Sce
         (Outcome.SUCCEEDED, {"succeeded": 1}),
         (Outcome.FAILED, {"failed": 1, "consecutive_failures": 1}),
         (Outcome.TIMED_OUT, {"failed": 1, "consecutive_failures": 1}),
-        (Outcome.RETRIED, {}),
+        (Outcome.RETRIED, {"deferred": 1}),
         (Outcome.MISSED, {"missed": 1}),
         (Outcome.INTERRUPTED, {"interrupted": 1}),
     ],
@@ -99,7 +101,7 @@ async def test_failures_in_a_row_are_counted_until_a_success(scene: Scene):
     (attempt,) = await scene.sync()
     await scene.finish(attempt)
     status = (await scene.action()).status
-    assert counters(status) == {"failed": 3, "succeeded": 1}
+    assert counters(status) == {"failed": 3, "succeeded": 1, "deferred": 1}
 
 
 async def test_interruptions_of_the_row_are_counted_with_the_outcome(scene: Scene):
@@ -180,6 +182,29 @@ async def test_an_outcome_of_a_version_that_was_changed_goes_to_the_history_only
     assert await scene.contents() == contents
 
 
+async def test_a_late_twin_of_a_superseded_outcome_leaves_the_next_version_its_lease(scene: Scene):
+    attempt = await scene.start()
+    await scene.schedule()
+    assert await scene.sync() == []
+    assert await scene.record(done(attempt)) == [Answer.SUPERSEDED]
+    (again,) = await scene.sync()
+    before = await scene.contents()
+    assert await scene.record(done(attempt)) == [Answer.SUPERSEDED]
+    assert await scene.contents() == before
+    assert await scene.finish(again) is Answer.RECORDED
+
+
+@pytest.mark.parametrize("part", ["shard", "action_id", "guid", "attempt", "claimed_by"])
+async def test_every_part_of_a_claim_on_a_superseded_version_counts(scene: Scene, part):
+    attempt = await scene.start()
+    await scene.schedule()
+    other = {"shard": 1, "action_id": "b", "guid": scene.guid(), "attempt": 2, "claimed_by": scene.guid()}[part]
+    before = await scene.contents()
+    wrong = replace(attempt, claim=replace(attempt.claim, **{part: other}))
+    assert await scene.finish(wrong) is Answer.SUPERSEDED
+    assert await scene.contents() == before
+
+
 async def test_an_outcome_of_an_action_that_is_gone_is_superseded(scene: Scene):
     attempt = await scene.start()
     await scene.sql("delete from matrixsched.scheduled_actions")
@@ -211,6 +236,21 @@ async def test_the_history_keeps_the_newest_attempts_of_each_action(scene: Scene
         assert kept == list(range(number, max(0, number - 3), -1))
         (attempt,) = await scene.sync()
     assert len(await scene.history("b")) == 1
+
+
+@pytest.mark.parametrize("history_max", [1, 2])
+async def test_the_history_of_an_action_is_not_counted_with_that_of_others(scene: Scene, history_max):
+    keys = [("a", 0), ("b", 0), ("a", 1)]
+    guid = scene.guid()  # one for all, lest it makes up for a part of their names
+    attempts = {key: await scene.start(key[0], shard=key[1], guid=guid) for key in keys}
+    kept = {key: [] for key in keys}
+    for number in (1, 2, 3):
+        for id, shard in keys:
+            scene.clock.advance(TICK)
+            await scene.record(failed(attempts[id, shard], delay=timedelta(0)), history_max=history_max)
+            (attempts[id, shard],) = await scene.sync()
+            kept[id, shard] = [number, *kept[id, shard]][:history_max]
+            assert {key: [past.attempt for past in await scene.history(key[0], shard=key[1])] for key in keys} == kept
 
 
 async def test_the_history_is_bounded_also_when_the_clock_stands_still(scene: Scene):

@@ -246,6 +246,9 @@ async def test_replacing_what_was_read_tells_whether_an_attempt_is_under_way(sce
     written = await scene.run(scene.do.replace_expected(scene.new(), scene.guid(), attempt.claim.guid, tell=False))
     assert written is not None
     assert written.running
+    scene.clock.advance(LEASE)
+    again = await scene.run(scene.do.replace_expected(scene.new(), scene.guid(), written.guid, tell=False))
+    assert not again.running  # its lease is over
 
 
 async def test_versions_rise_whatever_the_clock_does(scene: Scene):

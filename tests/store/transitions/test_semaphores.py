@@ -292,6 +292,23 @@ async def test_places_that_are_no_longer_to_be_renewed_are_kept(scene: Scene):
     assert (await balance(scene)).lapsed == ()
 
 
+async def test_places_that_had_no_end_before_are_nothing_to_balance_again_for(scene: Scene):
+    async def hold_for(span: timedelta | None) -> Balanced:
+        await scene.run(scene.do.update_semaphore(POOL, lambda one: replace(one, hold_for=span), scene.guid()))
+        return await balance(scene)
+
+    await make(scene, 1, 0, "other", hold_for=10 * SECOND)
+    await enqueue(scene, "other", lasting=1)  # under the same name, but with an end
+    await balance(scene, "other")
+    await make(scene, 2, 0)
+    await enqueue(scene, lasting=1)
+    await balance(scene)
+    await enqueue(scene, ending=1)
+    await hold_for(10 * SECOND)
+    assert (await hold_for(None)).is_complete
+    assert await changed(scene) == []
+
+
 async def test_changed_semaphores_are_looked_up_behind_a_key(scene: Scene):
     for key in "abc":
         await scene.run(scene.do.make_semaphore(Semaphore(key=key)))
