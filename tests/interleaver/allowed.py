@@ -25,6 +25,21 @@ class Outcome:
         state, others = json.loads(self.state), json.loads(other.state)
         return Outcome(tuple(said), json.dumps({**state, **{table: others[table] for table in tables}}, sort_keys=True))
 
+    def without_dead_rows(self) -> Outcome:
+        """Those that wait for a version that is not live."""
+        state = json.loads(self.state)
+        live = {_version(row) for row in map(json.loads, state["scheduled_actions"]) if row["state"] == "live"}
+        state["processing_queue"] = [
+            text
+            for text in state["processing_queue"]
+            if _version(row := json.loads(text)) in live or row["claimed_by"] is not None
+        ]
+        return Outcome(self.said, json.dumps(state, sort_keys=True))
+
+
+def _version(row: Mapping[str, str]) -> tuple[str, str]:
+    return row["action_id"], row["action_guid"]
+
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
@@ -38,6 +53,8 @@ class Allowed:
     unseen: tuple[str, ...] = ()
     """Where they may not have seen each other: what the first says, and these tables, are as if it had come before the
     second, and all the rest as if after it."""
+    dead_rows: bool = False
+    """Whether rows may be left that somebody drops when he comes to them."""
 
     def fits(self, names: Sequence[str]) -> bool:
         return next(self._firsts(names), None) is not None
@@ -46,7 +63,9 @@ class Allowed:
         """Whether an outcome is one of these, of moves that may have come in any of these orders."""
         if self.columns and found.without(self.columns) in [one.without(self.columns) for one in serial.values()]:
             return True
-        return any(found in self._blends(serial, number) for number in self._firsts(names)) if self.unseen else False
+        if self.dead_rows and found.without_dead_rows() in [one.without_dead_rows() for one in serial.values()]:
+            return True
+        return bool(self.unseen) and any(found in self._blends(serial, number) for number in self._firsts(names))
 
     def _firsts(self, names: Sequence[str]) -> Iterator[int]:
         for (number, one), (_, other) in permutations(enumerate(names), 2):
@@ -77,6 +96,21 @@ ALLOWED = (
         "an attempt that is claimed but not committed is not seen: its action is cancelled under it, as `cancel` does",
         ("claim-gated", "stop-campaign", "one-grant"),
         unseen=("scheduled_actions",),
+    ),
+    Allowed(
+        frozenset(("stop-campaign",)),
+        frozenset(("move",)),
+        "a message that is cancelled while it is moved comes before its gate all the same: who opens that, or sweeps, "
+        "drops its row",
+        ("move", "stop-campaign", "unsettled"),
+        dead_rows=True,
+    ),
+    Allowed(
+        frozenset(("acquire",)),
+        frozenset(("move",)),
+        "a shard is taken for the work that was seen in it: who held it may do that while it is taken from him",
+        ("acquire", "move", "left-stale"),
+        unseen=("shard_locks",),
     ),
 )
 

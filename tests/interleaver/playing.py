@@ -180,13 +180,13 @@ class Game:
         return tables
 
     def _those_who_ask_again(self, answers: Mapping[str, Sequence[Any]]) -> list[tuple[str, Move]]:
-        """Those who were told "not now" at once; after them those who come round."""
+        """Those who were told "not now" at once; after them those who come round, last those who do more then."""
         told = [
             (letter, move)
             for letter, move in zip(answers, self.moves, strict=True)
             if answers[letter] and move.again(answers[letter][-1])
         ]
-        return sorted(told, key=lambda one: one[1].again is ALWAYS)
+        return sorted(told, key=lambda one: (one[1].again is ALWAYS, one[1].round is not None))
 
     def _player(self, run: Run, letter: str, make: Callable[[Side], Transition[Any]] | None = None) -> Player:
         number, stage = NAMES.index(letter), self.stage
