@@ -240,6 +240,8 @@ def _read_file(path: Path, is_asked_for: bool, names: Collection[str]) -> tuple[
         values = TomlConfigSettingsSource(Settings, path)()
     except tomllib.TOMLDecodeError as error:
         return {}, [f"{path} is not TOML: {error}; correct that line"]
+    except RecursionError:
+        return {}, [f"{path} is not TOML as we read it: its brackets are nested too deeply; settings need none"]
     except UnicodeDecodeError:
         return {}, [f"{path} is not UTF-8: save it as such"]
     except OSError as error:

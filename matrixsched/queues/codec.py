@@ -51,7 +51,7 @@ _CODECS: dict[type, _Codec[Any]] = {}
 
 
 def _codec(kind: type[T]) -> _Codec[T]:
-    if kind not in _CODECS:
+    if not isinstance(kind, type) or kind not in _CODECS:
         if not (isinstance(kind, type) and issubclass(kind, QueueTask) and hasattr(kind, "__contract__")):
             raise BadInput(
                 f"{shown(kind)} is no class of tasks: take one from a generated module, or from task_class(queue)"

@@ -42,7 +42,8 @@ EXAMPLE = "queues: [{id: 1, name: emails, fields: [{name: to, type: string}]}]"
 
 def load_contract(path: str | PathLike[str]) -> Contract:
     """The contract in a file. InvalidContractFile names all mistakes at once, each with line and column."""
-    file = fspath(path)
+    if not isinstance(path, str | PathLike) or not isinstance(file := fspath(path), str):
+        raise InvalidContract(f"a contract is loaded from a file by its path, not from {shown(path)}")
     try:
         data = FilePath(path).read_bytes()
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError

@@ -29,6 +29,12 @@ from matrixsched.rules.queues import (
     StoredTask,
     Taken,
     check_ids,
+    check_items,
+    check_queues,
+    each_letter,
+    each_retry,
+    each_taken,
+    receipt_of,
 )
 
 T = TypeVar("T")
@@ -85,7 +91,7 @@ class Ledger:
 
     async def settle(self, tasks: Iterable[Taken], fate: Fate, call: Callable[[], Awaitable[Settled]]) -> Settled:
         """Let `call` settle these; if it raises, they are as open as before."""
-        ours = [task.receipt for task in tasks if task.receipt in self._tasks]
+        ours = [receipt for task in tasks if (receipt := receipt_of(task)) in self._tasks]
         with self._lock:
             self._under_way.update(ours)
         settled = None
@@ -114,15 +120,15 @@ class BatchStorage(StorageWrapper):
         self._ledger = ledger
 
     async def done(self, tasks: Iterable[Taken]) -> Settled:
-        given = list(tasks)
+        given = list(each_taken(tasks))
         return await self._ledger.settle(given, Fate.DONE, lambda: self._inner.done(given))
 
     async def retry(self, retries: Iterable[tuple[Taken, datetime | timedelta]]) -> Settled:
-        given = list(retries)
+        given = list(each_retry(retries))
         return await self._ledger.settle([task for task, _ in given], Fate.RETRIED, lambda: self._inner.retry(given))
 
     async def set_aside(self, letters: Iterable[tuple[Taken, str]]) -> Settled:
-        given = list(letters)
+        given = list(each_letter(letters))
         return await self._ledger.settle([task for task, _ in given], Fate.DEAD, lambda: self._inner.set_aside(given))
 
 
@@ -139,28 +145,28 @@ class SyncBatchStorage:
         return from_thread.run(lambda: self._inner.get(queue, count, visibility=visibility))
 
     def done(self, tasks: Iterable[Taken]) -> Settled:
-        return from_thread.run(self._inner.done, list(tasks))
+        return from_thread.run(self._inner.done, list(each_taken(tasks)))
 
     def retry(self, retries: Iterable[tuple[Taken, datetime | timedelta]]) -> Settled:
-        return from_thread.run(self._inner.retry, list(retries))
+        return from_thread.run(self._inner.retry, list(each_retry(retries)))
 
     def set_aside(self, letters: Iterable[tuple[Taken, str]]) -> Settled:
-        return from_thread.run(self._inner.set_aside, list(letters))
+        return from_thread.run(self._inner.set_aside, list(each_letter(letters)))
 
     def extend(
         self, tasks: Iterable[Taken], *, visibility: timedelta = VISIBILITY_DEFAULT, only_longer: bool = False
     ) -> Settled:
-        given = list(tasks)
+        given = list(each_taken(tasks))
         return from_thread.run(lambda: self._inner.extend(given, visibility=visibility, only_longer=only_longer))
 
     def put(self, queue: int, data: bytes, *, at: datetime | None = None, delay: timedelta = timedelta(0)) -> int:
         return from_thread.run(lambda: self._inner.put(queue, data, at=at, delay=delay))
 
     def put_many(self, items: Iterable[NewItem]) -> list[int]:
-        return from_thread.run(self._inner.put_many, list(items))
+        return from_thread.run(self._inner.put_many, check_items(items))
 
     def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
-        given = list(queues)
+        given = check_queues(queues)
         return from_thread.run(lambda: self._inner.look(given, within=within))
 
     def stat(self) -> Mapping[int, QueueStat]:

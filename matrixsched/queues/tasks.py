@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import ClassVar
 
-from matrixsched.errors import BadInput
+from matrixsched.errors import BadInput, shown
 from matrixsched.rules.contract import FieldType, QueueContract
 from matrixsched.rules.queues import Receipt, StoredTask
 
@@ -94,9 +94,15 @@ def task_text(queue: QueueContract) -> str:
     return queue.description.strip() or f"A task of the queue {queue.name}."
 
 
-@cache
 def task_class(queue: QueueContract) -> type[QueueTask]:
     """The class of a queue's tasks, of the same shape as `matrixsched contract generate` writes it; always the same."""
+    if not isinstance(queue, QueueContract):
+        raise BadInput(f"tasks are of a queue as contract.queue(name) gives it, not of {shown(queue)}")
+    return _task_class(queue)
+
+
+@cache
+def _task_class(queue: QueueContract) -> type[QueueTask]:
     return make_dataclass(
         queue.class_name,
         [

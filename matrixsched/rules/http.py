@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-from matrixsched.errors import BadInput
+from matrixsched.errors import BadInput, shown
 from matrixsched.rules.times import check_duration, check_time
 
 _SECONDS = re.compile(r"\d{1,12}(\.\d+)?", re.ASCII)
@@ -19,6 +19,8 @@ def retry_after(header: str | None, default: timedelta = timedelta(minutes=1)) -
     all, are told as they are: a SlowDown lasts at least a second.
     """
     check_duration("default", default)
+    if not isinstance(header, str | None):
+        raise BadInput(f"header is {shown(header)}, but must be the text of the header, or None if there is none")
     text = (header or "").strip()
     try:
         if _SECONDS.fullmatch(text):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from matrixsched.errors import BadInput, InvalidDuration, TaskTooLarge
@@ -249,22 +249,34 @@ def check_items(items: object) -> list[NewItem]:
 
 def check_retries(retries: object) -> dict[Receipt, datetime | timedelta]:
     """When which task comes back."""
-    return {receipt_of(task): check_when(when) for task, when in _pairs("retries", retries, "a time or a delay")}
+    return {receipt_of(task): check_when(when) for task, when in each_retry(retries)}
 
 
 def check_letters(letters: object) -> dict[Receipt, str]:
     """Why which task is set aside."""
-    return {receipt_of(task): check_reason(reason) for task, reason in _pairs("letters", letters, "a reason")}
+    return {receipt_of(task): check_reason(reason) for task, reason in each_letter(letters)}
 
 
-def _pairs(argument: str, given: object, second: str) -> Iterator[tuple[object, object]]:
+def each_retry(retries: object) -> Iterator[tuple[Any, Any]]:
+    return _pairs("retries", retries, "a time or a delay")
+
+
+def each_letter(letters: object) -> Iterator[tuple[Any, Any]]:
+    return _pairs("letters", letters, "a reason")
+
+
+def each_taken(tasks: object) -> Iterator[Any]:
+    return each("tasks", tasks, "a list of tasks that were taken")
+
+
+def _pairs(argument: str, given: object, second: str) -> Iterator[tuple[Any, Any]]:
     wanted = f"pairs of a task that was taken and {second}"
     return (pair(argument, one, wanted) for one in each(argument, given, wanted))
 
 
 def receipts_of(tasks: object) -> dict[Receipt, None]:
     """Of each task once, in the order given."""
-    return dict.fromkeys(receipt_of(task) for task in each("tasks", tasks, "a list of tasks that were taken"))
+    return dict.fromkeys(receipt_of(task) for task in each_taken(tasks))
 
 
 def receipt_of(task: object) -> Receipt:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 
-from matrixsched.errors import ConfigurationError
+from matrixsched.errors import ConfigurationError, shown
 from matrixsched.rules.action import State
 from matrixsched.rules.gates import LOOK_AGAIN
 from matrixsched.rules.queues import (
@@ -94,9 +94,31 @@ class WorkerPolicy:
         }
 
     def __post_init__(self) -> None:
-        faults = list(_faults(self))
+        # What is not even of its type cannot be compared with anything.
+        faults = list(_misfits(self)) or list(_faults(self))
         if faults:
             raise ConfigurationError(faults)
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "timedelta": (timedelta,),
+    "bool": (bool,),
+}
+_CHOICES = {"int": "a whole number", "float": "a number", "timedelta": "a timedelta", "bool": "True or False"}
+
+
+def _misfits(policy: WorkerPolicy) -> Iterator[str]:
+    for one in fields(policy):
+        value, kind = getattr(policy, one.name), str(one.type)
+        if not isinstance(value, _KINDS[kind]) or isinstance(value, bool) and kind != "bool":
+            yield f"{one.name} is {shown(value)}: choose {_CHOICES[kind]}"
+
+
+def _microseconds(duration: timedelta) -> int:
+    """To be multiplied: three times a duration may be more than a duration can be."""
+    return duration // timedelta.resolution
 
 
 def _faults(policy: WorkerPolicy) -> list[str]:
@@ -104,14 +126,14 @@ def _faults(policy: WorkerPolicy) -> list[str]:
     checks = [
         (1 <= policy.concurrency <= 100_000, f"concurrency is {policy.concurrency}: choose 1 to 100000"),
         (1 <= policy.batch_max <= 10_000, f"batch_max is {policy.batch_max}: choose 1 to 10000"),
-        (policy.suspects_max >= 1, f"suspects_max is {policy.suspects_max}: choose 1 or more"),
+        (1 <= policy.suspects_max <= 100_000, f"suspects_max is {policy.suspects_max}: choose 1 to 100000"),
         (
-            policy.heartbeat * 3 <= policy.shard_lease,
+            _microseconds(policy.heartbeat) * 3 <= _microseconds(policy.shard_lease),
             f"heartbeat ({policy.heartbeat / second:g} s) must be at most a third of "
             f"shard_lease ({policy.shard_lease / second:g} s): lower heartbeat or raise shard_lease",
         ),
         (
-            policy.lease_margin * 3 < policy.attempt_lease,
+            _microseconds(policy.lease_margin) * 3 < _microseconds(policy.attempt_lease),
             f"lease_margin ({policy.lease_margin / second:g} s) must be less than a third of "
             f"attempt_lease ({policy.attempt_lease / second:g} s): lower lease_margin or raise attempt_lease",
         ),
@@ -157,7 +179,7 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             f"visibility_timeout ({policy.visibility_timeout / second:g} s) must be between "
             f"{VISIBILITY_MIN / second:g} s and {VISIBILITY_MAX / second:g} s",
         ),
-        (policy.history_max >= 1, f"history_max is {policy.history_max}: choose 1 or more"),
+        (1 <= policy.history_max <= 1_000_000, f"history_max is {policy.history_max}: choose 1 to 1000000"),
         (1 <= policy.tidy_batch <= 10_000, f"tidy_batch is {policy.tidy_batch}: choose 1 to 10000"),
     ]
     return [fault for holds, fault in checks if not holds] + list(_absurd_durations(policy))

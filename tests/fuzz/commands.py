@@ -9,23 +9,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID
 
 from hypothesis import strategies as st
 
+from fuzz import contracts
 from fuzz import values as v
 from fuzz.inputs import SECRET
 from fuzz.sides import Sides
+from fuzz.surroundings import (
+    OF_SETTINGS,
+    WORKER_OPTIONS,
+    beginning_no_work,
+    durations,
+    numbers,
+    surrounded,
+    toml,
+    variables,
+)
 from fuzz.verdicts import Found, Signature, Tally, Verdict, Violation, difference
 from matrixsched import App
 from matrixsched.ops.cli import main
 
 Strategy = st.SearchStrategy[str]
-
-CONTRACT_FILE = str(Path(__file__).parent / "contract.yaml")
 
 # Texts as a shell can pass them: without NUL, and with bytes that are no UTF-8 as lone surrogates.
 ODD = [
@@ -55,8 +63,6 @@ odd: Strategy = st.sampled_from(ODD) | st.text(
 )
 ids: Strategy = st.sampled_from([*v.KNOWN_IDS, "new"])
 times: Strategy = st.sampled_from(["2030-01-01T00:00:00Z", "2030-06-01T12:00:00+02:00", "2030-01-02T00:00:00Z"])
-durations: Strategy = st.sampled_from(["10s", "5m", "1h30m", "PT10S", "250ms", "1.5h"])
-numbers: Strategy = st.sampled_from(["1", "5", "100", "1000"])
 handlers: Strategy = st.sampled_from(["greet", "anything", "elsewhere"])
 templates: Strategy = st.sampled_from(["news", "alerts", "nobody"])
 pools: Strategy = st.sampled_from(["pool", "small", "nobody"])
@@ -70,8 +76,10 @@ payloads: Strategy = st.sampled_from(
     [f'{{"text": "{SECRET}"}}', f'"{SECRET}"', "null", f"{{{SECRET}", f'{{"a": 1e999, "b": "{SECRET}"}}']
 )
 crons: Strategy = st.sampled_from(["0 9 * * *", "*/5 * * * *"])
-files: Strategy = st.sampled_from(["/no/such/file.yaml", "/", CONTRACT_FILE])
+files: Strategy = st.sampled_from([contracts.FILE, contracts.FILE, "/no/such/file.yaml", "/"])
 targets: Strategy = st.sampled_from(["nowhere:app", "json:loads", "json", ":", "json:nothing", "fuzz.commands:odd"])
+apps: Strategy = st.just("fuzz.surroundings:app") | targets
+configs: Strategy = toml.map("toml:{}".format) | st.just("no/such.toml")
 
 
 def word(*these: str) -> Strategy:
@@ -84,6 +92,12 @@ class Command:
     options: dict[str, Strategy] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     has_database: bool = True
+    settings: tuple[str, ...] = ("--installation", "--config")
+    """Options that say where settings are; typed now and then only."""
+
+    def takes(self) -> set[str]:
+        """All that can be typed."""
+        return {*self.options, *self.flags, *self.settings, *(["--database"] if self.has_database else [])}
 
 
 REPEAT = {
@@ -94,15 +108,18 @@ REPEAT = {
     "--repeated": word("once"),
 }
 REPEAT |= {"--misfire": word("once", "skip"), "--jitter": durations, "--exclude": word("2030-01-01", "22:00-06:00")}
+SETTINGS = {"--installation": OF_SETTINGS["installation"], "--config": configs}
 SELECTION = {"--handler": handlers, "--prefix": ids}
 QUEUE = {"--contract": files, "--app": targets}
 
 COMMANDS: dict[str, Command] = {
     "init": Command((), {"--shards": numbers}, ("--json",)),
     "upgrade": Command((), {}, ("--json",)),
-    "settings": Command((), {}, ("--json", "--markdown"), has_database=False),
-    "worker": Command((targets,), {"--concurrency": numbers, "--attempt-lease": durations}, has_database=False),
-    "queue-worker": Command((targets,), {"--processors": numbers}, has_database=False),
+    "settings": Command(
+        (), {"--database": OF_SETTINGS["database"], **WORKER_OPTIONS}, ("--json", "--markdown"), has_database=False
+    ),
+    "worker": Command((apps,), WORKER_OPTIONS, has_database=False, settings=("--config",)),
+    "queue-worker": Command((apps,), WORKER_OPTIONS, has_database=False, settings=("--config",)),
     "schedule": Command(
         (handlers,),
         {
@@ -136,7 +153,7 @@ COMMANDS: dict[str, Command] = {
         ("--payload", "--json"),
     ),
     "actions show": Command((ids,), {"--runs": numbers}, ("--payload", "--json")),
-    "actions next": Command((ids,), {"--count": numbers, "--after": times, **REPEAT}, ("--json",)),
+    "actions next": Command((ids,), {"--count": numbers, "-n": numbers, "--after": times, **REPEAT}, ("--json",)),
     "actions cancel": Command((ids, ids), {**SELECTION, "--due-before": times}, ("--yes", "--json")),
     "actions run-now": Command((ids, ids), {}, ("--yes", "--json")),
     "actions redrive": Command(
@@ -146,7 +163,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "explain": Command((ids,), {}, ("--json",)),
     "plan": Command((), {"--hours": numbers}, ("--json",)),
-    "prune": Command((), {"--keep-done": durations, "--keep-failed": durations}, ("--yes", "--json")),
+    "prune": Command(
+        (),
+        {f"--keep-{state}": durations for state in ("done", "cancelled", "expired", "failed", "quarantined")},
+        ("--yes", "--json"),
+    ),
     "templates list": Command((), {}, ("--json",)),
     "templates show": Command((templates,), {}, ("--json",)),
     "templates set": Command(
@@ -166,9 +187,10 @@ COMMANDS: dict[str, Command] = {
             "--interval": durations,
             "--inside-share": word("0.5"),
             "--outside-share": word("0.1"),
+            "--uniform-share": word("0.2"),
             "--spare": word("leave", "share"),
         }
-        | {"--morning": windows, "--inside-times-outside": word("2")},
+        | {"--morning": windows, "--day": windows, "--evening": windows, "--inside-times-outside": word("2")},
         ("--yes", "--json"),
     ),
     "limits list": Command((), {"--limit": numbers, "--after": limits}, ("--keys", "--json")),
@@ -187,9 +209,11 @@ COMMANDS: dict[str, Command] = {
         ("--for-good", "--yes", "--json"),
     ),
     "semaphores release": Command((pools, word("t1", "t2", "t9")), {}, ("--yes", "--json")),
-    "contract check": Command((files,), {}, ("--json",), has_database=False),
-    "contract generate": Command((files,), {}, ("--json",), has_database=False),
-    "contract diff": Command((files, files), {}, ("--json",), has_database=False),
+    "contract check": Command((files,), {}, ("--json",), has_database=False, settings=()),
+    "contract generate": Command(
+        (files,), {"--output": word("out.py", "no/such/out.py")}, ("--check", "--json"), has_database=False, settings=()
+    ),
+    "contract diff": Command((files, files), {}, ("--json",), has_database=False, settings=()),
     "queues list": Command((), QUEUE, ("--json",)),
     "queues show": Command(
         (queues,), {**QUEUE, "--tasks": numbers, "--dead": numbers, "--after": numbers}, ("--data", "--json")
@@ -210,6 +234,14 @@ COMMANDS: dict[str, Command] = {
 }
 
 
+MANY = 20
+"""Of more options than that each is typed more rarely: all of them at once are never accepted."""
+written: Strategy = odd.filter(lambda text: "/" not in text)
+"""Names of files that are written: in the folder of the command."""
+VARIABLE_MAX = 10_000
+"""No system passes on much more."""
+
+
 @st.composite
 def command_lines(draw: st.DrawFn) -> tuple[str, list[str]]:
     """A command and what is typed after it."""
@@ -222,9 +254,20 @@ def command_lines(draw: st.DrawFn) -> tuple[str, list[str]]:
 
     typed = [one(of) for of in command.positional if draw(chance) != 0]
     for option, of in command.options.items():
-        if draw(chance) < 3:
-            typed += [f"{option}={one(of)}"] if draw(st.booleans()) else [option, one(of)]
+        often = 15 if option == "--contract" else 1 if len(command.options) > MANY else 3
+        if draw(chance) < often:
+            value = one(of) if option != "--output" else draw(of | written)
+            typed += [f"{option}={value}"] if draw(st.booleans()) else [option, value]
     typed += [flag for flag in command.flags if draw(chance) < 10]
+    if command.settings and draw(chance) < 3:
+        option = draw(st.sampled_from(command.settings))
+        typed.append(
+            draw(
+                (SETTINGS[option] | odd).map(f"{option}={{}}".format)
+                | toml.map("here:{}".format)
+                | variables(odd.filter(lambda text: len(text) < VARIABLE_MAX))
+            )
+        )
     if draw(chance) == 0:
         typed.insert(draw(st.integers(0, len(typed))), draw(odd))
     return name, typed
@@ -260,18 +303,23 @@ class Typist:
     def _verdict(self, number: int, name: str, arguments: list[str]) -> Verdict:
         side, url = self._sides.both[number], self._urls[number]
         database = ["--database", url] if COMMANDS[name].has_database else []
-        out, err = io.StringIO(), io.StringIO()
         made = partial(App, clock=self._sides.clock, chance=side.chance)
-        try:
-            with redirect_stdout(out), redirect_stderr(err), _quiet(), mock.patch.multiple(_TOOLKIT, App=made):
-                main([*name.split(), *database, *arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-            told = [_alike(text.getvalue(), url, side.store.description) for text in (out, err)]
-            return Verdict("accepted" if code == 0 else "refused", (code, *told))
-        except Exception as error:
-            return Verdict("unhandled", (type(error).__name__, str(error)), error)
-        raise AssertionError("main() always exits")
+        with (
+            redirect_stdout(io.StringIO()) as out,
+            redirect_stderr(io.StringIO()) as err,
+            _quiet(),
+            beginning_no_work(),
+            mock.patch.multiple(_TOOLKIT, App=made),
+            surrounded(arguments) as (typed, folder),
+        ):
+            try:
+                main([*name.split(), *database, *typed])
+            except SystemExit as end:
+                code = int(end.code or 0)
+            except Exception as error:
+                return Verdict("unhandled", (type(error).__name__, str(error)), error)
+        told = [_alike(text.getvalue(), url, side.store.description, folder) for text in (out, err)]
+        return Verdict("accepted" if code == 0 else "refused", (code, *told))
 
     def _violations(
         self, name: str, verdicts: Sequence[Verdict], before: Sequence[Any], after: Sequence[Any]
@@ -297,9 +345,11 @@ class Typist:
                 yield Violation("wrote other rows", name, difference(after[0][table], after[1][table]), table)
 
 
-def _alike(text: str, url: str, description: str) -> str:
-    """Without what must differ: which database it is."""
-    return text.replace(shlex.quote(url), "URL").replace(url, "URL").replace(description, "DATABASE")
+def _alike(text: str, url: str, description: str, folder: str) -> str:
+    """Without what must differ: which database it is, and where it is typed."""
+    for one, name in ((shlex.quote(url), "URL"), (url, "URL"), (description, "DATABASE"), (folder, "FOLDER")):
+        text = text.replace(one, name)
+    return text
 
 
 _TOOLKIT = "matrixsched.ops.commands.toolkit"

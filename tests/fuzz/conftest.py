@@ -13,7 +13,7 @@ from fuzz.crew import register_with_crew
 from fuzz.judge import Judge
 from fuzz.machine import Model
 from fuzz.sides import Sides, opened
-from matrixsched.config import FILE_VARIABLE, Settings, variable_of
+from fuzz.surroundings import ALL_VARIABLES
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def model(manned_sides: Sides) -> Model:
 def typist(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Typist]:
-    for variable in (*map(variable_of, Settings.model_fields), FILE_VARIABLE):
+    for variable in ALL_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     file, dsn = f"{tmp_path_factory.mktemp('fuzz')}/fuzz.db", new_database()
     with opened(dsn, file=file) as both:

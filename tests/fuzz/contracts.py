@@ -13,7 +13,8 @@ from fuzz.inputs import Made
 
 Strategy = st.SearchStrategy[Any]
 
-TEXT = (Path(__file__).parent / "contract.yaml").read_text()
+FILE = str(Path(__file__).parent / "contract.yaml")
+TEXT = Path(FILE).read_text()
 NAMES = st.sampled_from(["emails", "sms", "a_1", "a1", "class", "Emails", "x" * 70, "é"])
 PLAIN: Strategy = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),

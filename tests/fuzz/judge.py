@@ -16,15 +16,14 @@ from datetime import timedelta
 from typing import Any
 
 from fuzz.inputs import MAKERS, SECRET, Input, Made
-from fuzz.sides import Side, Sides
+from fuzz.sides import PLAIN, Side, Sides
 from fuzz.surfaces import SURFACES
 from fuzz.tables import Contents
 from fuzz.verdicts import Found, Signature, Tally, Verdict, Violation, difference, plain
 from matrixsched import App
 from matrixsched.clock import ManualClock
 from matrixsched.errors import BadInput, DatabaseError, MatrixSchedError
-from matrixsched.queues import parse_contract
-from matrixsched.rules.schedule import upcoming
+from matrixsched.queues.ledger import SyncBatchStorage
 from matrixsched.semaphores import TaskSemaphore
 
 
@@ -126,7 +125,8 @@ def _about(one: Verdict, other: Verdict) -> str:
 
 def fits_signature(given: Input) -> bool:
     owner, _, method = given.surface.rpartition(".")
-    target = _SIGNATURES.get(given.surface) or getattr(_OWNERS[owner], method)
+    owners = _SYNC_OWNERS if given.door == "sync" else _OWNERS
+    target = _SIGNATURES.get(given.surface) or getattr(owners[owner], method)
     args = given.args[1:] if owner == "semaphore" else given.args
     return _fits(target, args, given.options) and not any(map(_is_misfit, (*given.args, *given.options.values())))
 
@@ -166,4 +166,5 @@ _OWNERS: dict[str, Any] = {
     "queues": _APP.queues,
     "storage": _APP.queues.storage_over(_APP.store),
 }
-_SIGNATURES: dict[str, Any] = {"App": App, "parse_contract": parse_contract, "upcoming": upcoming}
+_SYNC_OWNERS = {**_OWNERS, "storage": SyncBatchStorage(_OWNERS["storage"])}
+_SIGNATURES: dict[str, Any] = {"App": App, **{made.__name__: made for made in PLAIN}}

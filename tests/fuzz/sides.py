@@ -17,9 +17,10 @@ from pydantic import BaseModel
 from fuzz.inputs import MIXED, Input, build, references
 from fuzz.tables import Contents, Tables, columns_of
 from fuzz.values import SECOND, START
-from matrixsched import Acquired, App, Context, Retry, TryRelease
+from matrixsched import Acquired, App, Cancel, Context, Retry, RetryAt, SlowDown, TryRelease, retry_after
 from matrixsched.clock import ManualClock, SeededChance
-from matrixsched.queues import Contract, parse_contract, task_class
+from matrixsched.queues import DeadLetter, decode, load_contract, parse_contract, task_class
+from matrixsched.queues.ledger import BatchStorage, Ledger, SyncBatchStorage
 from matrixsched.rules.schedule import upcoming
 from matrixsched.store.opening import open_store
 from matrixsched.store.sqlite.store import SqliteStore
@@ -157,9 +158,19 @@ class Side:
 
     def _synchronously(self, surface: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
         app, (owner, _, method) = self.synchronous.sync, surface.rpartition(".")
+        if owner == "storage":
+            return self._as_handler(method, args, options)
         if owner == "semaphore":
             return getattr(app.semaphores.get(args[0]), method)(*args[1:], **options)
         return getattr(getattr(app, owner) if owner else app, method)(*args, **options)
+
+    def _as_handler(self, method: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        """As the handler of a batch that is a plain function, in a thread of the loop in which the storage lives."""
+        mine = BatchStorage(self.app.queues.storage_over(self.app.store), Ledger(self.taken))
+        answer = getattr(SyncBatchStorage(mine), method)(*args, **options)
+        if method == "get":
+            self.taken += answer
+        return answer
 
     async def _asynchronously(self, surface: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
         if surface in ELSEWHERE:
@@ -190,6 +201,10 @@ class Side:
                 return self.told.append
             case "mixed contract":
                 return MIXED
+            case "mixed queue":
+                return MIXED.queue("mixed")
+            case "mixed class":
+                return task_class(MIXED.queue("mixed"))
         raise KeyError(what)
 
 
@@ -211,8 +226,15 @@ def _batches(app: App, queue: Any, **options: Any) -> None:
     app.queues.handler(queue, **options)(handler)
 
 
-def _contract(_: App, text: Any, **options: Any) -> Contract:
-    return parse_contract(text, **options)
+PLAIN: tuple[Callable[..., Any], ...] = (
+    *(parse_contract, load_contract, task_class, decode, retry_after, upcoming),
+    *(WorkerPolicy, RetryAt, SlowDown, Cancel, DeadLetter),
+)
+"""Functions and values that know of no application."""
+
+
+def _plainly(made: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _, *args, **options: made(*args, **options)
 
 
 ELSEWHERE: dict[str, Callable[..., Any]] = {
@@ -221,8 +243,7 @@ ELSEWHERE: dict[str, Callable[..., Any]] = {
     "queues.use": lambda app, *args, **options: app.queues.use(*args, **options),
     "queues.handler": _batches,
     "App": lambda _, *args, **options: App(*args, **options).url,
-    "parse_contract": _contract,
-    "upcoming": lambda _, *args, **options: upcoming(*args, **options),
+    **{made.__name__: _plainly(made) for made in PLAIN},
 }
 """Calls that ask no database."""
 

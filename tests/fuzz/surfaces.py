@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from fuzz import contracts
 from fuzz import values as v
-from fuzz.inputs import SECRET, Input, Made
+from fuzz.inputs import MAKERS, SECRET, Input, Made
+from matrixsched.queues import encode
 from matrixsched.rules.contract import INT_MAX
+from matrixsched.worker import WorkerPolicy
 
 Strategy = st.SearchStrategy[Any]
 
@@ -140,10 +143,12 @@ odd_tasks: Strategy = (
 )
 items: Strategy = st.builds(
     lambda queue, data, options: Made("NewItem", (), {"queue": queue, "data": data} | options),
-    queue.good | queue.odd,
-    st.just(b"hunter2") | v.wrong,
-    st.fixed_dictionaries({}, optional={"at": a_time.good | a_time.odd, "delay": a_duration.good | a_duration.odd}),
+    contracts.mostly(queue.good, queue.odd),
+    contracts.mostly(st.just(b"hunter2"), v.wrong),
+    st.sampled_from([{}, {}, {"delay": timedelta(seconds=5)}])
+    | st.fixed_dictionaries({}, optional={"at": a_time.good | a_time.odd, "delay": a_duration.good | a_duration.odd}),
 )
+A_TASK = encode(MAKERS["Mixed"](number=1))
 taken: Strategy = st.sampled_from([Made("taken", (0,)), Made("taken", (1,)), Made("taken", (5,))])
 when: Strategy = v.good_times | v.good_durations | v.odd_times | v.odd_durations
 of_tasks = {"ids": task_ids, "limit": many}
@@ -173,6 +178,15 @@ odd_keeps: Strategy = (
     | v.odd_durations
 )
 a_field = one(st.sampled_from([0.01, 0.5, 1, 1.0]), v.odd_numbers)
+a_reason = one(st.sampled_from(["the other side is down", ""]), v.odd_names)
+_SHORT = st.sampled_from([timedelta(milliseconds=100), timedelta(milliseconds=500), timedelta(seconds=1)])
+_OF_POLICY = {
+    "int": one(st.integers(1, 100), v.odd_numbers, rarely=True),
+    "float": one(st.sampled_from([0.5, 1]), v.odd_numbers, rarely=True),
+    "bool": flag,
+    "timedelta": one(_SHORT, v.odd_durations, rarely=True),
+}
+policy_options = {field.name: _OF_POLICY[str(field.type)] for field in fields(WorkerPolicy)}
 
 SURFACES: dict[str, Surface] = {
     "schedule": Surface(
@@ -210,7 +224,7 @@ SURFACES: dict[str, Surface] = {
     "foresee": Surface((one(st.integers(1, 48), v.odd_numbers),), reads=True),
     "shards": Surface((), {"count_max": many}, reads=True, has_sync=False),
     "release_shard": Surface((one(st.integers(0, 5), v.odd_numbers), guid), has_sync=False),
-    "init": Surface((), {"shards": one(st.just(4), v.odd_numbers)}, has_sync=False),
+    "init": Surface((), {"shards": one(st.just(4), v.odd_numbers)}),
     # Gates.
     "limits.set": Surface((limit_name, rate), {"pool": one(st.integers(0, 100), v.odd_numbers)}),
     "limits.remove": Surface((limit_name,)),
@@ -286,11 +300,9 @@ SURFACES: dict[str, Surface] = {
     "queues.pause": Surface((queue_name,)),
     "queues.resume": Surface((queue_name,)),
     # What handlers of queues and operators ask the storage.
-    "storage.get": Surface((queue, one(st.integers(1, 5), v.odd_numbers)), {"visibility": visibility}, has_sync=False),
-    "storage.done": Surface((one(st.lists(taken, max_size=2), st.lists(v.wrong) | v.wrong),), has_sync=False),
-    "storage.retry": Surface(
-        (one(st.lists(st.tuples(taken, when), max_size=2), st.lists(v.wrong) | v.wrong),), has_sync=False
-    ),
+    "storage.get": Surface((queue, one(st.integers(1, 5), v.odd_numbers)), {"visibility": visibility}),
+    "storage.done": Surface((one(st.lists(taken, max_size=2), st.lists(v.wrong) | v.wrong),)),
+    "storage.retry": Surface((one(st.lists(st.tuples(taken, when), max_size=2), st.lists(v.wrong) | v.wrong),)),
     "storage.set_aside": Surface(
         (
             one(
@@ -300,34 +312,27 @@ SURFACES: dict[str, Surface] = {
                 st.lists(v.wrong) | v.wrong,
             ),
         ),
-        has_sync=False,
     ),
     "storage.extend": Surface(
         (one(st.lists(taken, max_size=2), st.lists(v.wrong) | v.wrong),),
         {"visibility": visibility, "only_longer": flag},
-        has_sync=False,
     ),
-    "storage.put": Surface(
-        (queue, one(st.just(b"hunter2"), v.wrong)), {"at": a_time, "delay": a_duration}, has_sync=False
-    ),
-    "storage.put_many": Surface(
-        (one(st.lists(items, max_size=2), v.wrong),), {"connection": connection}, has_sync=False
-    ),
+    "storage.put": Surface((queue, one(st.just(b"hunter2"), v.wrong)), {"at": a_time, "delay": a_duration}),
+    "storage.put_many": Surface((one(st.lists(items, max_size=2), v.wrong),), {"connection": connection}),
     "storage.look": Surface(
         (one(st.lists(queue.good, max_size=3), st.lists(queue.odd, max_size=3) | v.wrong),),
         {"within": a_duration},
         reads=True,
-        has_sync=False,
     ),
-    "storage.stat": Surface((), {"count_max": many}, reads=True, has_sync=False),
+    "storage.stat": Surface((), {"count_max": many}, reads=True),
     "storage.peek": Surface((queue,), {"limit": page}, reads=True, has_sync=False),
     "storage.retry_now": Surface((queue,), of_tasks, has_sync=False),
     "storage.purge": Surface((queue,), of_tasks, has_sync=False),
-    "storage.dead_letters": Surface((queue,), {"after": queue, "limit": page}, reads=True, has_sync=False),
-    "storage.redrive": Surface((queue,), of_tasks, has_sync=False),
-    "storage.purge_dead": Surface((queue,), of_tasks, has_sync=False),
-    "storage.pause": Surface((queue,), has_sync=False),
-    "storage.resume": Surface((queue,), has_sync=False),
+    "storage.dead_letters": Surface((queue,), {"after": queue, "limit": page}, reads=True),
+    "storage.redrive": Surface((queue,), of_tasks),
+    "storage.purge_dead": Surface((queue,), of_tasks),
+    "storage.pause": Surface((queue,)),
+    "storage.resume": Surface((queue,)),
     "storage.settings": Surface((), reads=True, has_sync=False),
     "storage.change_settings": Surface(
         (
@@ -392,6 +397,39 @@ SURFACES: dict[str, Surface] = {
         has_sync=False,
     ),
     "parse_contract": Surface((one(contracts.texts, contracts.odd_texts),), reads=True, has_sync=False),
+    "load_contract": Surface(
+        (
+            one(
+                st.sampled_from([contracts.FILE, Path(contracts.FILE)]),
+                st.sampled_from(["/", "/no/such"]) | v.odd_names,
+            ),
+        ),
+        reads=True,
+        has_sync=False,
+    ),
+    "task_class": Surface(
+        (one(st.just(Made("mixed queue")) | contracts.contracts, v.wrong),), reads=True, has_sync=False
+    ),
+    "decode": Surface(
+        (
+            one(st.sampled_from([Made("mixed queue"), Made("mixed class")]), v.wrong),
+            one(st.sampled_from([A_TASK, A_TASK[:-1], b"\x91\x05", b""]) | st.binary(max_size=9) | taken, v.wrong),
+        ),
+        reads=True,
+        has_sync=False,
+    ),
+    "retry_after": Surface(
+        (one(st.sampled_from([None, "5", "1.5", "Tue, 01 Jan 2030 00:00:00 GMT", "soon", ""]), v.odd_names),),
+        {"default": a_duration},
+        reads=True,
+        has_sync=False,
+    ),
+    "WorkerPolicy": Surface((), policy_options, reads=True, has_sync=False),
+    # What handlers return.
+    "RetryAt": Surface((until,), {"reason": a_reason}, reads=True, has_sync=False),
+    "SlowDown": Surface((until,), {"limit": limit_name, "rate": rate, "reason": a_reason}, reads=True, has_sync=False),
+    "Cancel": Surface((), {"reason": a_reason}, reads=True, has_sync=False),
+    "DeadLetter": Surface((a_reason,), reads=True, has_sync=False),
     "upcoming": Surface(
         (one(v.good_repeats, v.odd_repeats), a_time, one(st.integers(1, 20), v.odd_numbers)), reads=True, has_sync=False
     ),

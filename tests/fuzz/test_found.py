@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 from uuid import UUID
 
 import pytest
 
+from fuzz.commands import Typist
 from fuzz.inputs import Input, Made
 from fuzz.judge import Judge
 from fuzz.machine import Model
@@ -56,12 +58,39 @@ HUGE = Made("power", (10, 5000))
         Input("queues.use", (Made("Field", (), {"name": 5, "type": Made("FieldType", ("int",))}),)),
         Input("parse_contract", (None,)),
         Input("parse_contract", ([],)),
+        Input("load_contract", (None,)),
+        Input("load_contract", (b"contract.yaml",)),
+        Input("task_class", (None,)),
+        Input("task_class", ([],)),
+        Input("decode", ([], [])),
+        Input("retry_after", (5,)),
+        Input("WorkerPolicy", (), {"heartbeat": datetime.timedelta.max}),
+        Input("WorkerPolicy", (), {"lease_margin": datetime.timedelta.max}),
+        Input("WorkerPolicy", (), {"attempt_lease": None}),
+        Input("WorkerPolicy", (), {"concurrency": 1.5}),
+        Input("WorkerPolicy", (), {"concurrency": True}),
+        Input("WorkerPolicy", (), {"history_max": math.inf}),
+        Input("WorkerPolicy", (), {"history_max": 2**63}),
+        Input("WorkerPolicy", (), {"suspects_max": 2**63}),
+        Input("WorkerPolicy", (), {"queues_idle_until_told": "x"}),
+        Input("storage.done", (None,), door="sync"),
+        Input("storage.done", ([None],), door="sync"),
+        Input("storage.retry", ([None],), door="sync"),
+        Input("storage.set_aside", (5,), door="sync"),
+        Input("storage.extend", (None,), door="sync"),
+        Input("storage.put_many", (None,), door="sync"),
+        Input("storage.look", (None,), door="sync"),
     ],
     ids=repr,
 )
 def test_what_no_database_can_take_is_refused_in_our_own_words(judge: Judge, given: Input) -> None:
     judge.play([given])
     assert judge.tallies[given.surface].refused == 1
+
+
+def test_a_file_of_settings_that_is_nested_beyond_reading_is_said_to_be(typist: Typist) -> None:
+    typist.play([("settings", [f"--config=toml:a={'[' * 5000}"])])
+    assert typist.tallies["matrixsched settings"].refused == 1
 
 
 def test_a_lane_of_what_has_expired_is_put_off_alike(model: Model) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from fuzz.commands import COMMANDS, Typist, lines
 from fuzz.inputs import SECRET, Input, Made
 from fuzz.judge import Judge, judged
 from fuzz.machine import Model
 from fuzz.rounds import made_small, play_round, run_machine
-from fuzz.sides import Side
+from fuzz.sides import PLAIN, Side
 from fuzz.surfaces import SURFACES, sequences
 from fuzz.verdicts import Found, Verdict
 from matrixsched import App
 from matrixsched.errors import BadInput, InvalidPayload
 from matrixsched.ops.cli import cli
+from matrixsched.queues.ledger import SyncBatchStorage
 from matrixsched.semaphores import TaskSemaphore
 
 # What holds.
@@ -74,7 +77,10 @@ def test_every_public_call_is_fuzzed() -> None:
     owners |= {"semaphore.": TaskSemaphore(app.semaphores, "key")}
     calls = {f"{prefix}{name}" for prefix, owner in owners.items() for name in dir(type(owner)) if name[0] != "_"}
     assert calls - SURFACES.keys() == UNFUZZED
-    assert SURFACES.keys() - calls == {"App", "parse_contract", "upcoming"}
+    assert SURFACES.keys() - calls == {"App", *(made.__name__ for made in PLAIN)}
+    assert {name for name in dir(SyncBatchStorage) if name[0] != "_"} == {
+        name.removeprefix("storage.") for name, surface in SURFACES.items() if surface.has_sync and "storage." in name
+    }
 
 
 UNFUZZED = {
@@ -97,17 +103,25 @@ UNFUZZED = {
 }
 
 
-def test_every_command_is_fuzzed() -> None:
-    names = {name for name in _commands(cli, "")}
-    assert names - COMMANDS.keys() == {"demo", "check"}  # starts processes; tells of the machine it is on
-    assert not COMMANDS.keys() - names
+def test_every_command_is_fuzzed_with_all_of_its_options() -> None:
+    commands = dict(_commands(get_command(cli), ""))
+    assert commands.keys() - COMMANDS.keys() == {"demo", "check"}  # starts processes; tells of the machine it is on
+    assert {name: command.takes() for name, command in COMMANDS.items()} == {
+        name: _options(commands[name]) for name in COMMANDS
+    }
 
 
-def _commands(group: Any, before: str) -> list[str]:
-    names = [f"{before}{one.name or one.callback.__name__.replace('_', '-')}" for one in group.registered_commands]
-    for inner in group.registered_groups:
-        names += _commands(inner.typer_instance, f"{before}{inner.name} ")
-    return names
+def _commands(command: Any, before: str) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield before, command
+        return
+    for name, inner in command.commands.items():
+        yield from _commands(inner, f"{before} {name}".strip())
+
+
+def _options(command: Any) -> set[str]:
+    options = [one for one in command.params if one.param_type_name == "option"]
+    return {name for one in options for name in (*one.opts, *one.secondary_opts)}
 
 
 # Each check can fail.

@@ -259,7 +259,7 @@ def expire(side: Side) -> Transition[Any]:
 
 
 def prune(side: Side) -> Transition[Any]:
-    return side.do.prune_actions(State.DONE, keep=HOUR, limit=99)
+    return side.do.prune_actions(side.facts.pruned, keep=HOUR, limit=99)
 
 
 def prune_requests(side: Side) -> Transition[Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from matrixsched.rules.action import Attempt
+from matrixsched.rules.action import Attempt, State
 from matrixsched.rules.queues import StoredTask
 
 
@@ -16,6 +16,8 @@ class Facts:
     """The guid of the action `a`, as a user has read it."""
     attempt: Attempt | None = None
     """Somebody runs it, or did."""
+    pruned: State = State.DONE
+    """Actions that ended so are pruned."""
     holders: dict[int, UUID] = field(default_factory=dict)
     """Of shards, as they believe."""
     lanes: tuple[str, ...] = ()

@@ -105,6 +105,19 @@ def step_back(side: Side) -> Transition[Any]:
     )
 
 
+def step_back_late(side: Side) -> Transition[Any]:
+    """Of a place that it has given up, and holds again or not."""
+    return side.do.step_back(
+        POOL,
+        TaskName("x", side.guid()),
+        side.guid(),
+        priority=0.5,
+        guid=side.guid(),
+        change_guid=side.guid(),
+        tell=False,
+    )
+
+
 def resize(side: Side) -> Transition[Any]:
     return side.do.update_semaphore(POOL, lambda one: replace(one, active=2 - one.active, try_release=0), side.guid())
 

@@ -137,10 +137,23 @@ def gates_hold(play: Play) -> Wrong:
     tokens = play.scene.facts.tokens
     if tokens and not changed and len(passed) > tokens:
         yield f"{len(passed)} passed, and there was room for {tokens}"
+    sent = Counter((one.template, one.priority) for one in passed)
+    counted = _used(play.tables)
+    counted.subtract(_used(play.scene.tables))
+    for kind in {*sent, *counted}:
+        if kind[0] is not None and sent[kind] != counted[kind]:
+            yield f"{sent[kind]} of {kind} were sent, {counted[kind]} counted"
     for grant in play.tables["quota_grants"]:
-        spent = [one for one in passed if one.template == grant["template"]]
-        if grant["used"] > grant["granted"] or grant["used"] != len(spent):
-            yield f"{len(spent)} were sent, {grant['used']} counted, {grant['granted']} granted"
+        if grant["used"] > grant["granted"]:
+            yield f"{grant['used']} were counted, {grant['granted']} granted"
+
+
+def _used(tables: Tables) -> Counter[tuple[str | None, int]]:
+    """Of all grants in all windows, by template and priority."""
+    used: Counter[tuple[str | None, int]] = Counter()
+    for grant in tables["quota_grants"]:
+        used[(grant["template"], grant["priority"])] += grant["used"]
+    return used
 
 
 def places_hold(play: Play) -> Wrong:
@@ -152,15 +165,16 @@ def places_hold(play: Play) -> Wrong:
 
 def best_hold(play: Play) -> Wrong:
     """With nothing left to do, and nobody who could have been asked and was not."""
-    if not play.tables["semaphores"] or play.tables["semaphore_changes"] or "resize" in play.moves:
+    if "resize" in play.moves:
         return
-    (pool,) = play.tables["semaphores"]
-    tasks = play.tables["semaphore_tasks"]
-    best = sorted(tasks, key=lambda row: (-row["priority"], row["enqueued_at"], row["task_id"]))[: pool["active"]]
-    for task in best:
+    at_work = {row["semaphore"] for row in play.tables["semaphore_changes"]}
+    for pool in play.tables["semaphores"]:
+        tasks = [row for row in play.tables["semaphore_tasks"] if row["semaphore"] == pool["key"]]
+        best = sorted(tasks, key=lambda row: (-row["priority"], row["enqueued_at"], row["task_id"]))[: pool["active"]]
         makes_room = any(row["state"] == "asked" for row in tasks)
-        if task["state"] == "waiting" and not makes_room:
-            yield f"{task['task_id']} waits for a place that is free, or held by less important ones unasked"
+        for task in best if pool["key"] not in at_work and not makes_room else ():
+            if task["state"] == "waiting":
+                yield f"{task['task_id']} waits for a place that is free, or held by less important ones unasked"
 
 
 def tasks_kept(play: Play) -> Wrong:

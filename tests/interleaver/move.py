@@ -15,7 +15,8 @@ from matrixsched.store.transition import Transition
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 HOLD = 10 * SECOND
-POOL = "pool"
+POOL, OTHER_POOL = "pool", "pool of others"
+"""The task `x` is in both."""
 QUEUE = 1
 
 Said = Callable[[Sequence[Any]], Any]
@@ -48,6 +49,8 @@ class Move:
     """Whether the very same may be sent twice, because no answer came to the first."""
     whole: bool = True
     """Whether it happens at one moment, or at none; else only the invariants judge it."""
+    timed: bool = False
+    """Whether its statements tell the time each for itself; else it is that of one instant, wherever that matters."""
     waits: Waits = Waits.FOR_ALL
 
 

@@ -7,6 +7,8 @@ from interleaver.move import ALWAYS, Move, Waits, total
 from matrixsched.store.values import Planned
 
 _NOBODY = Waits.FOR_NOBODY
+# To drop a dead row is no move of its own: `move`, `claim` and `sweep` do it wherever they meet one, in the scenes
+# `stale`, `left-stale`, `finished-dead` and `cancelled-dead`.
 MOVES = {
     made.name: made
     for made in (
@@ -36,8 +38,8 @@ MOVES = {
         Move("expire", acting.expire, acting.rows_gone, ALWAYS, waits=_NOBODY),
         Move("prune", acting.prune, total, ALWAYS, waits=_NOBODY),
         Move("prune-requests", acting.prune_requests, total, ALWAYS, waits=_NOBODY),
-        Move("claim-gated", gating.claim_gated, gating.who_passed, ALWAYS, waits=_NOBODY),
-        Move("plan", gating.plan, again=lambda planned: planned is Planned.BUSY, waits=_NOBODY),
+        Move("claim-gated", gating.claim_gated, gating.who_passed, ALWAYS, timed=True, waits=_NOBODY),
+        Move("plan", gating.plan, again=lambda planned: planned is Planned.BUSY, timed=True, waits=_NOBODY),
         Move("pause", gating.pause),
         Move("resume", gating.resume),
         Move("stop-campaign", gating.stop_campaign, gating.how_many_cancelled, ALWAYS, twin=False, waits=_NOBODY),
@@ -50,6 +52,7 @@ MOVES = {
         Move("let-all-go", gating.let_all_go),
         Move("renew", gating.renew),
         Move("step-back", gating.step_back),
+        Move("step-back-late", gating.step_back_late),
         Move("resize", gating.resize, twin=False),
         Move(
             "balance", gating.balance, gating.what_changed, ALWAYS, gating.balance_if_marked, twin=False, waits=_NOBODY

@@ -57,6 +57,7 @@ HELD = {
     "scheduled_at": LATER,
 }
 POOL = {"key": "pool", "active": 1}
+GRANT = {"template": "promo", "priority": 0, "used": 1, "granted": 1}
 QUEUED = {"data": "\\x78"}
 
 
@@ -120,8 +121,20 @@ def test_an_invariant_objects_to_what_it_is_there_for_and_the_others_do_not(sent
             "only the holder of a row writes about its attempt",
         ),
         (
-            a_play(["claim-gated"], [PASSED], quota_grants=[{"template": "promo", "used": 0, "granted": 1}]),
+            a_play(["claim-gated"], [PASSED], quota_grants=[{**GRANT, "used": 0}]),
             "no more pass a gate than it lets through",
+        ),
+        (
+            a_play(["claim-gated"], [PASSED], quota_grants=[{**GRANT, "priority": 5}]),
+            "no more pass a gate than it lets through",
+        ),
+        (
+            a_play([], [], {"quota_grants": [GRANT]}, quota_grants=[{**GRANT, "granted": 0}]),
+            "no more pass a gate than it lets through",
+        ),
+        (
+            a_play([], [], semaphores=[{**POOL, "key": "first"}, POOL], semaphore_tasks=[a_task("x", "waiting", 1)]),
+            "a semaphore at rest has the best in its places",
         ),
         (a_play([], [], queue_tasks=[QUEUED], queue_dead_letters=[QUEUED]), "no task is lost or doubled"),
         (a_play(["done-late"], [{1}]), "a task is settled once, under a good receipt"),

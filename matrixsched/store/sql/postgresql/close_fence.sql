@@ -4,4 +4,5 @@
 update matrixsched.shard_locks
    set locked = false, last_lock_guid = cast(:fresh_guid as uuid)
  where shard_id = cast(:shard_id as integer) and last_lock_guid = cast(:sync_guid as uuid)
+   /* pause point: close_fence_lock */
 returning shard_id;

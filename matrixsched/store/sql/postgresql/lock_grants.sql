@@ -12,6 +12,7 @@ locked as materialized (
       from present w
      cross join lateral (select g.* from matrixsched.quota_grants g
                           where g.begins_at = w.begins_at and g.template = any (cast(:templates as text[]))
+                            /* pause point: lock_grants */
                           order by g.template, g.priority, g.inside
                             for no key update of g skip locked) g
 )

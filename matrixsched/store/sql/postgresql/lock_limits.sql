@@ -20,6 +20,7 @@ locked as materialized (
     select l.*
       from matrixsched.limits l
      where l.name = any (cast(:names as text[]))
+       /* pause point: lock_limits */
      order by l.name
        for no key update skip locked
 )

@@ -8,6 +8,7 @@ with patience as materialized (
 select c.name
   from matrixsched.chores c
  where c.name = 'plan' and (select count(*) from patience) > 0
+   /* pause point: plan_turn */
    for update skip locked;
 
 -- name: state

@@ -44,5 +44,6 @@ insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
 select n.lane, n.priority, n.handler, n.ready_at
   from noted n
  where not exists (select from matrixsched.held_lanes h where h.lane = n.lane)
+   /* pause point: spend_lanes */
  order by n.lane collate "C" -- as everybody does who inserts several
 on conflict do nothing;

@@ -17,6 +17,7 @@ waiting as materialized (
                            from matrixsched.processing_queue p
                           where p.shard_id = e.shard_id and p.action_id = e.action_id and p.action_guid = a.action_guid
                             and p.claimed_by is null and p.scheduled_at > a.scheduled_at
+                            /* pause point: unblock_lock */
                             for update of p skip locked) p
 )
 update matrixsched.processing_queue p
