@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from chaos.notes import Notes
-from chaos.setting import PATIENT, QUEUE, RATED, SEMAPHORE, Parcel, open_app
+from chaos.setting import PATIENT, QUEUE, RATED, SEMAPHORE, TICK_S, Parcel, open_app
 from matrixsched import App, call, every
 from matrixsched.errors import DatabaseError, MatrixSchedError, OutcomeUnknown
 
@@ -134,7 +134,7 @@ class Hand:
     async def _schedule_ticking(self) -> str:
         id = self._new_id("t")
         async with self._noted("schedule", id, handler="tick", payload=None, not_before=time.time()) as answer:
-            answer(await self.app.schedule("tick", id=id, retry=PATIENT, repeat=every(timedelta(seconds=2))))
+            answer(await self.app.schedule("tick", id=id, retry=PATIENT, repeat=every(timedelta(seconds=TICK_S))))
         return id
 
     async def _cancel_ticking(self, id: str) -> None:
