@@ -169,6 +169,7 @@ def table(result: Result) -> Table:
         + ", ".join(f"{n:,} {e or 'cut off'}" for e, n in endings.most_common()),
         "run to the end twice": f"{duplicates:,}",
         "attempts taken over": f"{sum(one.taken_over for one in facts.claims):,} of {len(facts.claims):,}",
+        "spent of the quota": ", ".join(f"{count:,} of {name}" for name, count in spent(facts).most_common()),
         "tasks of the queue": f"{len({parcel.token for parcel in facts.parcels}):,}",
         "places of the semaphore": f"{len({told.task for told in facts.told}):,} tasks",
         "recovery after a kill": str(recovery_times(facts)),
@@ -182,6 +183,14 @@ def table(result: Result) -> Table:
     for name, value in rows.items():
         shown.add_row(name, value)
     return shown
+
+
+def spent(facts: Facts) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for change in facts.changes:
+        if change.place == "grant" and change.op == "U":
+            found[change.id] += (change.attempt or 0) - (change.was_attempt or 0)
+    return found
 
 
 def lost_commits(result: Result) -> Counter[str]:

@@ -40,7 +40,7 @@ class Change(NamedTuple):
     at: float
     writer: str | None
     place: str
-    """row: of processing_queue; action; task: of a queue; lock: of a shard; hold: of a semaphore."""
+    """row: of processing_queue; action; task: of a queue; lock: of a shard; hold: of a semaphore; grant: of a quota."""
     op: str
     """I, U or D."""
     id: str
@@ -48,6 +48,7 @@ class Change(NamedTuple):
     """Of the version; of a lock or a task: its guid or receipt."""
     was_guid: str | None
     attempt: int | None
+    """Of a grant: how much of it is used."""
     was_attempt: int | None
     claim: str | None
     was_claim: str | None
@@ -63,7 +64,7 @@ class Change(NamedTuple):
     failed: int
     interrupted: int
     note: str | None
-    """Of a lock: who has it; of an action: its last outcome; of a hold: its priority."""
+    """Of a lock: who has it; of an action: its last outcome; of a hold: its priority; of a grant: how much it is."""
 
 
 # For each table: what goes into which column. ROW is the new row or, where it is deleted, the old one; MORE is by how
@@ -135,6 +136,15 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
             "state": "NEW.state",
             "was_state": "OLD.state",
             "note": "NEW.priority",
+        },
+    ),
+    "quota_grants": (
+        "grant",
+        {
+            "id": "ROW.template",
+            "attempt": "NEW.used",
+            "was_attempt": "OLD.used",
+            "note": "NEW.granted",
         },
     ),
 }

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from chaos.nemeses import Amounts, Fault, Nemeses
 from chaos.notes import Notes, Tail, read_notes
 from chaos.place import Place
 from chaos.proxy import Proxy
-from chaos.setting import PLACES, RATE, RATE_POOL, RATED, SEMAPHORE, SHARDS, open_app
+from chaos.setting import PLACES, QUOTA_S, RATE, RATE_POOL, RATED, SEMAPHORE, SHARDS, TEMPLATES, open_app
 from chaos.watching import STALL_S, Watch, is_confirmed, take_snapshot, undone
 from matrixsched import State
 
@@ -159,6 +159,10 @@ class Campaign:
         app.sync.init(shards=SHARDS)
         with app.sync:
             app.sync.limits.set(f"key:{RATED}", RATE, pool=RATE_POOL)
+            for template in TEMPLATES:
+                app.sync.templates.set(template)
+                app.sync.limits.set(f"template:{template}", RATE, pool=RATE_POOL)
+            app.sync.quota.set(interval=timedelta(seconds=QUOTA_S))
             app.sync.semaphores.get_or_create(SEMAPHORE, active=PLACES)
         audit.install(self.stage.place)
 

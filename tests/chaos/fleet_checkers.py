@@ -12,7 +12,7 @@ from chaos.checkers import Objections
 from chaos.facts import Facts
 from chaos.recovery_checkers import missed_ticks, slow_progress, slow_recovery
 from chaos.semaphore_checkers import overfull, overtaken, untold
-from chaos.setting import RATE, RATE_POOL
+from chaos.setting import GATED, RATE, RATE_POOL
 from matrixsched.rules.rates import parse_rate
 
 SCHEDULING = ("schedule", "schedule_many", "replace")
@@ -30,10 +30,28 @@ SETTLED_S = 1.0
 
 def too_fast(facts: Facts) -> Objections:
     """Actions of one limit are never started faster than it allows, in whatever stretch of time."""
-    starts = [run.begun for run in facts.runs if run.id.startswith("r-")]
-    too_many = starts_too_many(starts, parse_rate(RATE), RATE_POOL)
-    if too_many > 0:
-        yield f"{too_many:.1f} starts more than {RATE} allows"
+    for prefix in GATED:
+        starts = [run.begun for run in facts.runs if run.id.startswith(prefix)]
+        too_many = starts_too_many(starts, parse_rate(RATE), RATE_POOL)
+        if too_many > 0:
+            yield f"{too_many:.1f} starts of {prefix}… more than {RATE} allows"
+
+
+def misspent(facts: Facts) -> Objections:
+    """Of a template's quota whoever claims its actions spends as much as it claims, and never more than is granted."""
+    claimed, spent = Counter[tuple[str, str | None]](), Counter[tuple[str, str | None]]()
+    for change in facts.changes:
+        if change.place == "row" and change.claim not in (None, change.was_claim):
+            lane = (change.was_state or "").split("|")
+            if lane[0] == "quota":
+                claimed[lane[1], change.writer] += 1
+        elif change.place == "grant" and change.op == "U":
+            spent[change.id, change.writer] += (change.attempt or 0) - (change.was_attempt or 0)
+            if (change.attempt or 0) > int(change.note or 0):
+                yield f"{change.writer} spent {change.attempt} of {change.note} of {change.id}"
+    for template, writer in claimed | spent:
+        if claimed[template, writer] != spent[template, writer]:
+            yield f"{writer} claimed {claimed[template, writer]} of {template}, and spent {spent[template, writer]}"
 
 
 def undelivered(facts: Facts) -> Objections:
@@ -125,6 +143,7 @@ def idle(facts: Facts) -> Objections:
         "tasks that were handled": facts.parcels,
         "places that were given": facts.places,
         "places that were told of": facts.told,
+        "grants of a quota": [change for change in facts.changes if change.place == "grant"],
         "snapshots": facts.snapshots,
     }
     for what, found in kinds.items():
@@ -154,6 +173,7 @@ def corrupt(facts: Facts) -> Objections:
 
 OF_THE_FLEET: tuple[Callable[[Facts], Objections], ...] = (
     too_fast,
+    misspent,
     overfull,
     overtaken,
     untold,

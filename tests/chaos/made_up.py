@@ -76,6 +76,7 @@ def quiet_run() -> Facts:
             place(6, 10.0, "s-1", "waiting"),
             place(7, 10.1, "s-1", "acquired"),
             change(8, 10.5, "hold", "D", id="s-1", was_guid="s-1", was_state="acquired"),
+            change(9, 10.0, "grant", "I", id="news", attempt=0, note="5"),
         ],
         actions={"a": ActionRow("a", "g", "done", 1, 0, 0)},
         told=[Told("s-1", 10.2, "w1")],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from chaos.checkers import Objections
 from chaos.facts import Claim, Facts, Operation, first_after
-from chaos.setting import TICK_S
+from chaos.setting import GATED, TICK_S
 
 PROGRESS_S = 5.0
 RECOVERY_GRACE_S = 1.0
@@ -40,13 +40,13 @@ class Times:
 
 
 def recovery_times(facts: Facts) -> Times:
-    """From a kill to the next start of each action that the worker had in its hands; but of those under a limit, which
+    """From a kill to the next start of each action that the worker had in its hands; but of those before a gate, which
     have to wait for their turn once more."""
     kills = {fault.writer: fault.begins for fault in facts.faults if fault.kind == "kill"}
     measured, excused = [], 0
     for claim in facts.claims:
         killed_at = kills.get(claim.writer)
-        if killed_at is None or not claim.taken_over or claim.at > killed_at or claim.id.startswith("r-"):
+        if killed_at is None or not claim.taken_over or claim.at > killed_at or claim.id.startswith(GATED):
             continue
         began = [run for run in facts.runs_of.get(claim.id, []) if run.begun > killed_at and run.guid == claim.guid]
         if not began:

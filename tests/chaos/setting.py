@@ -21,7 +21,12 @@ TICK_S = 2.0
 RATED = "rated"
 RATE = "25/s"
 RATE_POOL = 5
-"""What the limit of the key `rated` lets through."""
+"""What the limit of the key `rated` lets through, and the one of each template."""
+TEMPLATES = ("news", "offers")
+QUOTA_S = 1.0
+"""How long a window of the quota is."""
+GATED = ("r-", *(f"{template}-" for template in TEMPLATES))
+"""How the ids of actions begin that have to wait for their turn, of each limit."""
 
 CONTRACT = Contract(
     version=1,

@@ -189,6 +189,26 @@ def rushed(facts: Facts) -> None:
         facts.actions[name] = ActionRow(name, name, "done", 1, 0, 0)
 
 
+def spent_without_a_claim(facts: Facts) -> None:
+    facts.changes.append(change(21, 10.06, "grant", "U", id="news", attempt=2, was_attempt=1, note="5"))
+
+
+def claimed_without_spending(facts: Facts) -> None:
+    altered(facts, "row", 0, was_state="quota|news|UTC|5||work")
+
+
+def spent_by_another(facts: Facts) -> None:
+    claimed_without_spending(facts)
+    spent_without_a_claim(facts)
+    altered(facts, "grant", 1, writer="w2")
+
+
+def spent_more_than_granted(facts: Facts) -> None:
+    claimed_without_spending(facts)
+    spent_without_a_claim(facts)
+    altered(facts, "grant", 1, note="1")
+
+
 def one_place_too_many_for_a_moment(facts: Facts) -> None:
     given = [place(20 + number, 11.0, f"s-1{number}", "acquired") for number in range(PLACES + 1)]
     facts.changes += [*given, change(30, 11.001, "hold", "D", id="s-10", was_state="acquired")]
@@ -326,6 +346,10 @@ WRONG: list[tuple[Callable[[], Facts], Spoil, set[str]]] = [
     (quiet_run, two_rows, {"one_live_row"}),
     (quiet_run, left_over, {"restless"}),
     (quiet_run, rushed, {"too_fast"}),
+    (quiet_run, spent_without_a_claim, {"misspent"}),
+    (quiet_run, claimed_without_spending, {"misspent"}),
+    (quiet_run, spent_by_another, {"misspent"}),
+    (quiet_run, spent_more_than_granted, {"misspent"}),
     (quiet_run, one_place_too_many, {"overfull"}),
     (quiet_run, one_place_too_many_for_a_moment, {"overfull"}),
     (quiet_run, overtaken_by_the_less_important, {"overtaken"}),
@@ -395,6 +419,13 @@ def add_another_action(facts: Facts) -> None:
 def test_places_go_to_the_most_important_that_a_balance_can_have_seen(waiting: Change):
     facts = quiet_run()
     facts.changes.insert(spot(facts, "hold", 0), waiting)
+    assert objecting(facts) == {}
+
+
+def test_a_claim_before_a_gate_that_spends_what_it_takes_is_as_it_should_be():
+    facts = quiet_run()
+    claimed_without_spending(facts)
+    spent_without_a_claim(facts)
     assert objecting(facts) == {}
 
 
