@@ -26,10 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for chaos itself, and for support, which starts servers and workers
 
 from chaos.campaign import Campaign, Plan, Result, keep, on_postgresql, on_sqlite  # noqa: E402
-from chaos.fleet_checkers import progress_times, recovery_times  # noqa: E402
+from chaos.facts import Facts  # noqa: E402
 from chaos.kill_points import cases  # noqa: E402
-from chaos.nemeses import Amounts  # noqa: E402
+from chaos.nemeses import Amounts, Fault  # noqa: E402
 from chaos.place import Place  # noqa: E402
+from chaos.recovery_checkers import progress_times, recovery_times  # noqa: E402
 from playing import Check, Parser, console, exit_code, show_verdicts, whole  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
@@ -158,19 +159,24 @@ def table(result: Result) -> Table:
     )
     rows = {
         "struck": ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(result.struck.items())),
-        "answers lost to": ", ".join(f"{what} {count}" for what, count in lost_commits(result)),
+        "answers lost to": ", ".join(
+            f"{kind} {count} of {result.commits[kind]:,}" for kind, count in lost_commits(result).most_common()
+        ),
+        "and to none of": ", ".join(f"{count:,} {kind}" for kind, count in spared_commits(result).most_common()),
         "calls": ", ".join(f"{count:,} {reply}" for reply, count in replies.most_common()),
         "actions": f"{len(facts.actions):,}",
         "handlers called": f"{len(facts.runs):,}: "
         + ", ".join(f"{n:,} {e or 'cut off'}" for e, n in endings.most_common()),
         "run to the end twice": f"{duplicates:,}",
         "attempts taken over": f"{sum(one.taken_over for one in facts.claims):,} of {len(facts.claims):,}",
+        "spent of the quota": ", ".join(f"{count:,} of {name}" for name, count in spent(facts).most_common()),
         "tasks of the queue": f"{len({parcel.token for parcel in facts.parcels}):,}",
         "places of the semaphore": f"{len({told.task for told in facts.told}):,} tasks",
         "recovery after a kill": str(recovery_times(facts)),
         "progress after a restart": str(progress_times(facts)),
         "snapshots": f"{len(facts.snapshots):,}",
         "stalls of the machine": f"{sum(fault.kind == 'stall' for fault in facts.faults)}",
+        "event loops blocked": f"{len(facts.blocked)}, {len(blocked_by_themselves(facts))} of them without a fault",
         "seconds": ", ".join(f"{name} {took:.0f}" for name, took in result.took_s.items()),
     }
     shown = Table(box=None, pad_edge=False, show_header=False)
@@ -179,8 +185,25 @@ def table(result: Result) -> Table:
     return shown
 
 
-def lost_commits(result: Result) -> list[tuple[str, int]]:
-    return Counter(fault.what for fault in result.facts.faults if fault.kind == "lost commit").most_common()
+def spent(facts: Facts) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for change in facts.changes:
+        if change.place == "grant" and change.op == "U":
+            found[change.id] += (change.attempt or 0) - (change.was_attempt or 0)
+    return found
+
+
+def lost_commits(result: Result) -> Counter[str]:
+    return Counter(fault.what for fault in result.facts.faults if fault.kind == "lost commit")
+
+
+def blocked_by_themselves(facts: Facts) -> list[Fault]:
+    return [one for one in facts.blocked if facts.fault_between(one.writer, one.begins, one.ends) is None]
+
+
+def spared_commits(result: Result) -> Counter[str]:
+    lost = lost_commits(result)
+    return Counter({kind: count for kind, count in result.commits.items() if kind not in lost})
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Triggers that note every change of the tables that matter: what it was before, what it is now, and who wrote it.
 
-Both databases have the same table, so that one judge reads both. On PostgreSQL the writer is known by its session and
-the transaction by its number; SQLite knows neither.
+Both databases have the same table, so that one judge reads both. The writer is told by its session on PostgreSQL, on
+SQLite by a function that its process gives each of its connections: who writes without it is refused.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from functools import partial
 from typing import Any, NamedTuple
 
 from chaos.place import Place
@@ -38,7 +40,7 @@ class Change(NamedTuple):
     at: float
     writer: str | None
     place: str
-    """row: of processing_queue; action; task: of a queue; lock: of a shard; hold: of a semaphore."""
+    """row: of processing_queue; action; task: of a queue; lock: of a shard; hold: of a semaphore; grant: of a quota."""
     op: str
     """I, U or D."""
     id: str
@@ -46,18 +48,23 @@ class Change(NamedTuple):
     """Of the version; of a lock or a task: its guid or receipt."""
     was_guid: str | None
     attempt: int | None
+    """Of a grant: how much of it is used."""
     was_attempt: int | None
     claim: str | None
     was_claim: str | None
     due: float | None
+    """Of a hold: when its task was enqueued."""
     was_due: float | None
+    """Of a hold: when it got its place, which is one instant for all that a statement gives."""
     state: str | None
+    """Of a lock: locked or free; of a row: its lane."""
     was_state: str | None
     succeeded: int
     """How many more than before; so are the next two."""
     failed: int
     interrupted: int
     note: str | None
+    """Of a lock: who has it; of an action: its last outcome; of a hold: its priority; of a grant: how much it is."""
 
 
 # For each table: what goes into which column. ROW is the new row or, where it is deleted, the old one; MORE is by how
@@ -114,6 +121,7 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
             "id": "ROW.shard_id",
             "guid": "NEW.last_lock_guid",
             "was_guid": "OLD.last_lock_guid",
+            "state": "NEW.locked",
             "note": "NEW.last_locked_by",
         },
     ),
@@ -123,13 +131,36 @@ TABLES: dict[str, tuple[str, dict[str, str]]] = {
             "id": "ROW.task_id",
             "guid": "NEW.guid",
             "was_guid": "OLD.guid",
+            "due": "us(NEW.enqueued_at)",
+            "was_due": "us(NEW.acquired_at)",
             "state": "NEW.state",
             "was_state": "OLD.state",
+            "note": "NEW.priority",
+        },
+    ),
+    "quota_grants": (
+        "grant",
+        {
+            "id": "ROW.template",
+            "attempt": "NEW.used",
+            "was_attempt": "OLD.used",
+            "note": "NEW.granted",
         },
     ),
 }
 ONLY_IF = {"shard_locks": "NEW.last_lock_guid <> OLD.last_lock_guid or NEW.locked <> OLD.locked"}
-"""Heartbeats of locks are of no interest; what leaves the guid as it was is a release."""
+"""Heartbeats of locks are of no interest."""
+
+
+def sign_as(writer: str) -> None:
+    """Let every connection to SQLite that this process makes from now on tell the triggers whose it is."""
+
+    class Signed(sqlite3.Connection):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.create_function("chaos_writer", 0, lambda: writer)
+
+    sqlite3.connect = partial(sqlite3.dbapi2.connect, factory=Signed)  # type: ignore[assignment]
 
 
 def install(place: Place) -> None:
@@ -185,8 +216,8 @@ def _for_sqlite() -> list[str]:
             when = f"when {ONLY_IF[table]}" if table in ONLY_IF else ""
             statements.append(
                 f"create trigger chaos_{table}_{op} after {op} on matrixsched.{table} for each row {when} begin "
-                f"insert into chaos_audit (at, {names}) "
-                f"values (cast((julianday('now') - 2440587.5) * 86400000000 as integer), {values}); end"
+                f"insert into chaos_audit (at, writer, {names}) "
+                f"values (cast((julianday('now') - 2440587.5) * 86400000000 as integer), chaos_writer(), {values}); end"
             )
     return statements
 
@@ -231,4 +262,6 @@ def _change(row: tuple[Any, ...]) -> Change:
         given[name] = None if given[name] is None else int(given[name]) / 1e6
     for name in ("succeeded", "failed", "interrupted"):
         given[name] = int(given[name] or 0)
+    if given["place"] == "lock":
+        given["state"] = "locked" if given["state"] in ("true", "1") else "free"
     return Change(seq=seq, at=at / 1e6, writer=writer, **given)

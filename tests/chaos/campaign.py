@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,9 +24,9 @@ from chaos.nemeses import Amounts, Fault, Nemeses
 from chaos.notes import Notes, Tail, read_notes
 from chaos.place import Place
 from chaos.proxy import Proxy
-from chaos.setting import PLACES, RATE, RATE_POOL, RATED, SEMAPHORE, SHARDS
-from chaos.watching import STALL_S, Watch, take_snapshot, undone
-from matrixsched import App, State
+from chaos.setting import PLACES, QUOTA_S, RATE, RATE_POOL, RATED, SEMAPHORE, SHARDS, TEMPLATES, open_app
+from chaos.watching import STALL_S, Watch, is_confirmed, take_snapshot, undone
+from matrixsched import State
 
 DRAIN_MAX_S = 120.0
 TELL_EVERY_S = 5.0
@@ -69,6 +69,8 @@ class Result:
     struck: dict[str, int]
     verdicts: list[Verdict]
     took_s: dict[str, float] = field(default_factory=dict)
+    commits: dict[str, int] = field(default_factory=dict)
+    """How many of each kind went through the proxy."""
 
     @property
     def broken(self) -> list[Verdict]:
@@ -135,26 +137,32 @@ class Campaign:
                 self._until_through(fleet, nemeses)
             with timed(took, "drain"):
                 nemeses.heal()
-                badly_ended = fleet.end("c")
+                fleet.end("c")
                 self._cancel_ticking(fleet)
                 left = self._drained()
-            badly_ended += fleet.end("w")
+            fleet.end("w")
+            ended_badly = [one for one in fleet.incarnations if one.ended_badly]
             watch.snapshots.append(take_snapshot(place))
         with timed(took, "judge"):
             facts = self._facts(fleet, watch, nemeses)
             facts.undone = left
             facts.left_alone = [
                 f"{one.writer}, exit code {one.process.returncode}: {one.log.read_text(errors='replace')[-500:]}"
-                for one in [*watch.left_alone, *badly_ended]
+                for one in ended_badly
             ]
             verdicts = judge(facts)
-        return Result(facts, dict(nemeses.struck), verdicts, took)
+        commits = {} if self.stage.proxy is None else dict(self.stage.proxy.commits)
+        return Result(facts, dict(nemeses.struck), verdicts, took, commits)
 
     def _prepare(self) -> None:
-        app = App(self.stage.place.url)
+        app = open_app(self.stage.place.url, "judge")
         app.sync.init(shards=SHARDS)
         with app.sync:
             app.sync.limits.set(f"key:{RATED}", RATE, pool=RATE_POOL)
+            for template in TEMPLATES:
+                app.sync.templates.set(template)
+                app.sync.limits.set(f"template:{template}", RATE, pool=RATE_POOL)
+            app.sync.quota.set(interval=timedelta(seconds=QUOTA_S))
             app.sync.semaphores.get_or_create(SEMAPHORE, active=PLACES)
         audit.install(self.stage.place)
 
@@ -183,7 +191,7 @@ class Campaign:
 
     def _cancel_ticking(self, fleet: Fleet) -> None:
         """Those of clients that were killed would go on for ever."""
-        app, calls = App(self.stage.place.url), Notes(fleet.calls)
+        app, calls = open_app(self.stage.place.url, "judge"), Notes(fleet.calls)
         with app.sync:
             for number, one in enumerate(app.sync.list(state=State.LIVE, handler="tick", limit=1000)):
                 name = f"judge-{number}"
@@ -198,14 +206,17 @@ class Campaign:
         return left
 
     def _facts(self, fleet: Fleet, watch: Watch, nemeses: Nemeses) -> Facts:
+        said = blocked(self.folder)
+        stalls = [*watch.stalls, *(one for one in said if is_confirmed(one, watch.waits))]
         facts = Facts(
             operations=read_operations(fleet.calls),
-            faults=[*nemeses.faults, *(Fault("stall", None, *stall) for stall in watch.stalls), *stalls(self.folder)],
+            faults=[*nemeses.faults, *stalls],
             snapshots=watch.snapshots,
             samples=watch.samples,
             patience_s=self.plan.patience_s,
             incarnations=lives(fleet.incarnations, time.time()),
             complaints=complaints(self.folder) + surprises(fleet.calls),
+            blocked=said,
         )
         read_runs(fleet.notes, facts)
         read_database(self.stage.place, facts)
@@ -221,8 +232,8 @@ def complaints(folder: Path) -> list[str]:
     return found
 
 
-def stalls(folder: Path) -> list[Fault]:
-    """When workers say that their event loop stood still: a machine that has too much to do stops them as we do."""
+def blocked(folder: Path) -> list[Fault]:
+    """When workers say that their event loop stood still: as it does where a machine has too much to do."""
     return [
         Fault("stall", log.stem, ended - float(said["late"]), ended)
         for log in sorted(folder.glob("w*.log"))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from chaos.audit import Change
 from chaos.facts import Claim, Facts, Operation, Run
-from chaos.setting import SEMAPHORE
+from chaos.setting import SEMAPHORE, SHARDS
+from matrixsched.rules.names import shard_of
 from matrixsched.rules.semaphore import acquired_handler, try_release_handler
 
 Objections = Iterator[str]
@@ -76,7 +77,7 @@ def early(facts: Facts) -> Objections:
         times = [run.due]
         if claim is not None and claim.due is not None:
             times.append(claim.due)
-        operation = facts.operation_of.get(run.guid)
+        operation = facts.asked_for(run)
         if operation is not None and operation.not_before is not None:
             times.append(operation.not_before)
         if run.begun < max(times) - EARLY_S:
@@ -130,7 +131,7 @@ def claimed_once(facts: Facts) -> Objections:
             yield f"attempt {attempt} at {guid} was begun {count} times"
     for run in facts.runs:
         claim = facts.claim_of.get((run.guid, run.attempt))
-        if claim is None or (claim.writer is not None and claim.writer != run.writer):
+        if claim is None or claim.writer != run.writer:
             yield f"{_run(run)} was begun by somebody who had not claimed it"
 
 
@@ -142,6 +143,19 @@ def overlapping(facts: Facts) -> Objections:
                 earlier.writer, earlier.begun, later.begun
             ):
                 yield f"{_run(later)} while {_run(earlier)} was running"
+
+
+def claimed_without_shard(facts: Facts) -> Objections:
+    """A row is claimed by whoever holds its shard at that moment, and under the guid of that lock."""
+    held: dict[int, Change | None] = {}
+    for change in facts.changes:
+        if change.place == "lock":
+            held[int(change.id)] = change if change.state == "locked" else None
+        elif change.place == "row" and change.claim is not None and change.claim != change.was_claim:
+            lock = held.get(shard_of(change.id, SHARDS))
+            if lock is None or (lock.guid, lock.writer) != (change.claim, change.writer):
+                holder = "nobody" if lock is None else f"{lock.writer} under {lock.guid}"
+                yield f"{_change(change)} claimed under {change.claim}, while {holder} held the shard"
 
 
 def fenced(facts: Facts) -> Objections:
@@ -165,7 +179,7 @@ def _may_write(change: Change, claimer: str | None) -> bool:
         return True
     if change.claim is not None and change.claim != change.was_claim or change.interrupted > 0:
         return False  # a takeover, before the lease was over
-    return change.writer is None or change.writer == claimer
+    return change.writer == claimer
 
 
 def recorded_by_others(facts: Facts) -> Objections:
@@ -182,7 +196,7 @@ def recorded_by_others(facts: Facts) -> Objections:
         claim = latest.get(change.guid or "")
         if claim is None:
             yield f"{_change(change)} recorded an outcome of what was never claimed"
-        elif change.writer is not None and change.writer != claim.writer:
+        elif change.writer != claim.writer:
             yield f"{_change(change)} recorded an outcome while {_claim(claim)}"
 
 
@@ -263,6 +277,7 @@ OF_ACTIONS: tuple[Callable[[Facts], Objections], ...] = (
     abandoned,
     claimed_once,
     overlapping,
+    claimed_without_shard,
     fenced,
     recorded_by_others,
     made_up,

@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from chaos.notes import Notes
-from chaos.setting import PATIENT, QUEUE, RATED, SEMAPHORE, Parcel, open_app
+from chaos.setting import PATIENT, QUEUE, RATED, SEMAPHORE, TEMPLATES, TICK_S, Parcel, open_app
 from matrixsched import App, call, every
 from matrixsched.errors import DatabaseError, MatrixSchedError, OutcomeUnknown
 
@@ -57,6 +57,7 @@ class Hand:
             (50, self._schedule),
             (3, self._schedule_many),
             (8, self._schedule_rated),
+            (8, self._schedule_of_template),
             (8, self._put),
             (5, self._enqueue),
             (6, self._replace),
@@ -77,6 +78,11 @@ class Hand:
 
     async def _schedule_rated(self) -> None:
         await self._write("schedule", self._new_id("r"), handler="work", payload=0.02, limit=RATED)
+
+    async def _schedule_of_template(self) -> None:
+        template, zone = self.lots.choice(TEMPLATES), self.lots.choice(["UTC", "Asia/Tokyo"])
+        id = self._new_id(template)
+        await self._write("schedule", id, handler="work", payload=0.02, template=template, zone=zone)
 
     async def _replace(self) -> None:
         await self._write("replace", self._old_id(), **self._handler())
@@ -134,7 +140,7 @@ class Hand:
     async def _schedule_ticking(self) -> str:
         id = self._new_id("t")
         async with self._noted("schedule", id, handler="tick", payload=None, not_before=time.time()) as answer:
-            answer(await self.app.schedule("tick", id=id, retry=PATIENT, repeat=every(timedelta(seconds=2))))
+            answer(await self.app.schedule("tick", id=id, retry=PATIENT, repeat=every(timedelta(seconds=TICK_S))))
         return id
 
     async def _cancel_ticking(self, id: str) -> None:

@@ -22,6 +22,8 @@ from matrixsched.rules.names import shard_of
 
 ACTIONS = "select action_id, action_guid, state, succeeded, failed, interrupted from matrixsched.scheduled_actions"
 HISTORY = "select action_guid, attempt, outcome from matrixsched.attempt_history"
+AT_WORK_MIN = 3
+"""With fewer workers there may be no room for what comes back."""
 GRACE_S = 1.0
 """How long after its end a fault still explains something: whoever was held up has to catch up."""
 
@@ -150,6 +152,8 @@ class Facts:
     """Workers that ended although nobody had killed them, or did not end well when they were asked to."""
     complaints: list[str] = field(default_factory=list)
     """What workers and clients said that they never should."""
+    blocked: list[Fault] = field(default_factory=list)
+    """When workers said that their event loops stood still; it is a fault only where others confirm it."""
     undone: int = 0
     integrity: str = "ok"
     lease_s: float = LEASE_S
@@ -157,8 +161,6 @@ class Facts:
     """How much longer recovery and progress may take than promised, where the machine has other things to do."""
     incarnations: list[tuple[str, int, float, float]] = field(default_factory=list)
     """Writer, number of the process, from when to when."""
-    knows_writers: bool = True
-    """Whether the audit tells who wrote: on PostgreSQL."""
 
     # What follows from that.
 
@@ -176,14 +178,25 @@ class Facts:
         """By the guid of the version that it wrote; also one that found its own request carried out before."""
         return {one.guid: one for one in self.operations if one.guid is not None and one.changed}
 
+    def asked_for(self, run: Run) -> Operation | None:
+        """Which operation wrote the version that is run, where that is known: also if it was told no guid (many at once
+        are told none), but was the only one of its action."""
+        operations = self.operations_of.get(run.id, [])
+        return self.operation_of.get(run.guid) or (operations[0] if len(operations) == 1 else None)
+
     @cached_property
     def claims(self) -> list[Claim]:
-        return _claims(self.changes, "row", self._writer)
+        return _claims(self.changes, "row")
 
     @cached_property
     def takes(self) -> list[Claim]:
         """Of tasks of the queue."""
-        return _claims(self.changes, "task", self._writer)
+        return _claims(self.changes, "task")
+
+    @cached_property
+    def places(self) -> list[Change]:
+        """What became of tasks of the semaphore."""
+        return [change for change in self.changes if change.place == "hold"]
 
     @cached_property
     def claim_of(self) -> dict[tuple[str, int], Claim]:
@@ -213,17 +226,17 @@ class Facts:
                 holds = found[int(one.id)]
                 if holds and holds[-1].until is None:
                     holds[-1].until = one.at
-                if one.guid != one.was_guid:
-                    holds.append(Hold(self._writer(one._replace(claim=one.guid)), one.at))
+                if one.state == "locked":
+                    holds.append(Hold(one.writer, one.at))
         return found
 
-    def is_shard_kept(self, claim: Claim, since: float, until: float) -> bool:
-        """Whether somebody else whom a fault hit kept others from the shard for a while between two moments."""
-        holds = self.holds[shard_of(claim.id, SHARDS)]
+    def is_shard_kept(self, id: str, since: float, until: float, *, but_by: str | None = None) -> bool:
+        """Whether somebody (else) whom a fault hit kept others from the action's shard for a while meanwhile."""
+        holds = self.holds[shard_of(id, SHARDS)]
         first = bisect_left(holds, since - 5 * self.lease_s, key=lambda hold: hold.since)
         last = bisect_right(holds, until, key=lambda hold: hold.since)
         return any(
-            hold.writer != claim.writer
+            hold.writer != but_by
             and (hold.until or until) >= since
             and self.fault_between(hold.writer, max(hold.since, since), min(hold.until or until, until)) is not None
             for hold in holds[first:last]
@@ -253,6 +266,10 @@ class Facts:
             found[fault.writer].append(fault)
         return found
 
+    def are_too_few(self, since: float, until: float) -> bool:
+        """Whether at some moment fewer workers were at work than there must be to have room for what comes back."""
+        return any(self.at_work(since + tenth / 10) < AT_WORK_MIN for tenth in range(1, int((until - since) * 10) + 1))
+
     def fault_between(self, writer: str | None, since: float, until: float) -> Fault | None:
         """One that hit this process, or all of them, between two moments."""
         for fault in [*self._faults_of[writer], *(self._faults_of[None] if writer is not None else [])]:
@@ -260,24 +277,8 @@ class Facts:
                 return fault
         return None
 
-    @cached_property
-    def _holders(self) -> dict[str, str]:
-        """Who held a shard under which guid."""
-        return {one.guid: one.note for one in self.changes if one.place == "lock" and one.guid and one.note}
 
-    def _writer(self, change: Change) -> str | None:
-        """Who made a claim: told by its session or, on SQLite, by the name under which it held the shard."""
-        if change.writer is not None:
-            return change.writer
-        holder = self._holders.get(change.claim or "", "")
-        pid = holder.split("/")[1] if holder.count("/") else ""
-        for writer, number, since, until in self.incarnations:
-            if f"{number}" == pid and since <= change.at <= until + GRACE_S:
-                return writer
-        return None
-
-
-def _claims(changes: Iterable[Change], place: str, writer_of: Any) -> list[Claim]:
+def _claims(changes: Iterable[Change], place: str) -> list[Claim]:
     """Claims, and when each was over: by whoever had it, or taken over when its lease had ended."""
     found: list[Claim] = []
     current: dict[str, Claim] = {}
@@ -291,7 +292,7 @@ def _claims(changes: Iterable[Change], place: str, writer_of: Any) -> list[Claim
             before.taken_over = claim is not None or one.interrupted > 0
         if claim is not None and claim != was_claim:
             name = one.id if place == "task" else one.guid or ""
-            made = Claim(writer_of(one), one.id, name, one.attempt or 0, claim, one.at, one.was_due, one.seq)
+            made = Claim(one.writer, one.id, name, one.attempt or 0, claim, one.at, one.was_due, one.seq)
             current[row] = made
             found.append(made)
     return found
@@ -346,7 +347,6 @@ def read_runs(path: Path, facts: Facts) -> None:
 
 
 def read_database(place: Place, facts: Facts) -> None:
-    facts.knows_writers = place.is_postgresql
     facts.changes = audit.read(place)
     for id, guid, *rest in place.ask(ACTIONS):
         facts.actions[id] = ActionRow(id, str(guid), *rest)

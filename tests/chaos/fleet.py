@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import threading
@@ -28,6 +29,7 @@ class Incarnation:
     started_at: float
     ended_at: float | None = None
     killed: bool = False
+    asked_to_end: bool = False
     is_survivor: bool = False
     stopped: bool = False
 
@@ -42,6 +44,11 @@ class Incarnation:
     @property
     def is_alive(self) -> bool:
         return self.ended_at is None and self.process.poll() is None
+
+    @property
+    def ended_badly(self) -> bool:
+        """By itself, or not well when it was asked to; those that we killed did as they should."""
+        return not self.killed and (not self.asked_to_end or self.process.returncode != 0)
 
     @property
     def is_starting(self) -> bool:
@@ -146,17 +153,13 @@ class Fleet:
         while any(one.is_starting for one in ending) and time.monotonic() < deadline:
             time.sleep(0.05)  # who is only just loading its modules does not heed signals yet
         for one in ending:
+            one.asked_to_end = one.is_alive
             one.process.terminate()
-        bad = []
         for one in ending:
-            try:
-                code = one.process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                code = None
-            one.ended_at = time.time()
-            if code != 0:
-                bad.append(one)
-        return bad
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.process.wait(max(0.1, deadline - time.monotonic()))
+            one.ended_at = one.ended_at or time.time()
+        return [one for one in ending if one.ended_badly]
 
     def __enter__(self) -> Fleet:
         return self

@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
 
 from support.pacing import starts_too_many
 
 from chaos.checkers import Objections
-from chaos.facts import Claim, Facts, first_after
-from chaos.setting import PLACES, RATE, RATE_POOL
+from chaos.facts import Facts
+from chaos.recovery_checkers import missed_ticks, slow_progress, slow_recovery
+from chaos.semaphore_checkers import overfull, overtaken, untold
+from chaos.setting import GATED, RATE, RATE_POOL
 from matrixsched.rules.rates import parse_rate
 
-PROGRESS_S = 5.0
-RECOVERY_GRACE_S = 1.0
+SCHEDULING = ("schedule", "schedule_many", "replace")
+LEAST_SHARE = 0.5
+"""Some are cancelled before their time comes."""
 LEAK_MAX = 20
 """Of open files: the pools of a worker may have no connection in the beginning, and all of theirs at the end."""
 WARM_UP_S = 10.0
 """Until then a worker opens what it needs."""
 NOTED_S = 0.25
 """So long it may take from the decision to call a handler to its first note, on a machine that has much to do."""
-AT_WORK_MIN = 3
-"""With fewer workers there may be no room for what comes back."""
 SETTLED_S = 1.0
 """So long a statement that settles tasks may wait for somebody who prolongs them."""
 
 
 def too_fast(facts: Facts) -> Objections:
     """Actions of one limit are never started faster than it allows, in whatever stretch of time."""
-    starts = [run.begun for run in facts.runs if run.id.startswith("r-")]
-    too_many = starts_too_many(starts, parse_rate(RATE), RATE_POOL)
-    if too_many > 0:
-        yield f"{too_many:.1f} starts more than {RATE} allows"
+    for prefix in GATED:
+        starts = [run.begun for run in facts.runs if run.id.startswith(prefix)]
+        too_many = starts_too_many(starts, parse_rate(RATE), RATE_POOL)
+        if too_many > 0:
+            yield f"{too_many:.1f} starts of {prefix}… more than {RATE} allows"
 
 
-def overfull(facts: Facts) -> Objections:
-    """A semaphore never has more holders than places, in any snapshot."""
-    for snapshot in facts.snapshots:
-        if snapshot.held > PLACES:
-            yield f"{snapshot.held} held one of {PLACES} places at {snapshot.at:.3f}"
-
-
-def untold(facts: Facts) -> Objections:
-    """Every task whose enqueueing was acknowledged is told of its place, and nobody of one that nobody enqueued."""
-    told = {one.task for one in facts.told}
-    called = {id for one in facts.operations if one.what == "enqueue" for id in one.ids}
-    for operation in facts.operations:
-        if operation.what == "enqueue" and operation.reply == "ok" and not told.issuperset(operation.ids):
-            yield f"{operation.ids[0]} was never told of its place"
-    for task in told - called:
-        yield f"{task} was told of a place that nobody asked for"
+def misspent(facts: Facts) -> Objections:
+    """Of a template's quota whoever claims its actions spends as much as it claims, and never more than is granted."""
+    claimed, spent = Counter[tuple[str, str | None]](), Counter[tuple[str, str | None]]()
+    for change in facts.changes:
+        if change.place == "row" and change.claim not in (None, change.was_claim):
+            lane = (change.was_state or "").split("|")
+            if lane[0] == "quota":
+                claimed[lane[1], change.writer] += 1
+        elif change.place == "grant" and change.op == "U":
+            spent[change.id, change.writer] += (change.attempt or 0) - (change.was_attempt or 0)
+            if (change.attempt or 0) > int(change.note or 0):
+                yield f"{change.writer} spent {change.attempt} of {change.note} of {change.id}"
+    for template, writer in claimed | spent:
+        if claimed[template, writer] != spent[template, writer]:
+            yield f"{writer} claimed {claimed[template, writer]} of {template}, and spent {spent[template, writer]}"
 
 
 def undelivered(facts: Facts) -> Objections:
@@ -64,6 +65,14 @@ def undelivered(facts: Facts) -> Objections:
                     yield f"{token} of {operation.name} was never handled"
     for token in {parcel.token for parcel in facts.parcels} - put:
         yield f"{token} was handled, and nobody put it"
+
+
+def handed_out_twice(facts: Facts) -> Objections:
+    """A task is handed to a handler once under each receipt."""
+    handed_out = Counter((parcel.token, parcel.receipt) for parcel in facts.parcels if not parcel.is_delivered)
+    for (token, receipt), count in handed_out.items():
+        if count > 1:
+            yield f"{token} was handed out {count} times under the receipt {receipt}"
 
 
 def delivered_twice(facts: Facts) -> Objections:
@@ -102,97 +111,9 @@ def settled_by_others(facts: Facts) -> Objections:
             continue
         taker = takers.get(change.was_guid + change.id)
         # What was asked for in time may be noted a moment later.
-        if (change.was_due or 0.0) < change.at - SETTLED_S or (
-            change.writer is not None and taker is not None and change.writer != taker.writer
-        ):
+        is_others = taker is not None and change.writer != taker.writer
+        if is_others or (change.was_due or 0.0) < change.at - SETTLED_S:
             yield f"task {change.id} was settled by {change.writer} under a receipt that was not its own or void"
-
-
-# Recovery.
-
-
-@dataclass(frozen=True)
-class Times:
-    """Some times, and how many others do not count because another fault came between."""
-
-    clean: list[float]
-    hit_again: int
-
-    def at(self, share: float) -> float:
-        ordered = sorted(self.clean)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-    def __str__(self) -> str:
-        if not self.clean:
-            return "nothing to measure"
-        return (
-            f"p50 {self.at(0.5):.2f} s, p99 {self.at(0.99):.2f} s, most {max(self.clean):.2f} s of {len(self.clean):,} "
-            f"({self.hit_again:,} more were hit by another fault meanwhile)"
-        )
-
-
-def recovery_times(facts: Facts) -> Times:
-    """From a kill to the next start of each action that the worker had in its hands; but of those under a limit, which
-    have to wait for their turn once more."""
-    kills = {fault.writer: fault.begins for fault in facts.faults if fault.kind == "kill"}
-    clean, hit_again = [], 0
-    for claim in facts.claims:
-        killed_at = kills.get(claim.writer)
-        if killed_at is None or not claim.taken_over or claim.at > killed_at or claim.id.startswith("r-"):
-            continue
-        began = [run for run in facts.runs_of.get(claim.id, []) if run.begun > killed_at and run.guid == claim.guid]
-        if not began:
-            continue  # it was replaced or cancelled meanwhile
-        if _is_hit_again(facts, claim, killed_at, began[0].begun):
-            hit_again += 1
-        else:
-            clean.append(began[0].begun - killed_at)
-    return Times(clean, hit_again)
-
-
-def _is_hit_again(facts: Facts, claim: Claim, since: float, until: float) -> bool:
-    """Whether the database was away meanwhile, a fault hit whoever claimed it next or held its shard, or too few were
-    left at work; or it had been interrupted before, which makes it a suspect, and those go one by one."""
-    if any(fault.begins <= until and fault.ends >= claim.at for fault in facts.faults if fault.writer is None):
-        return True
-    siblings = facts.claims_of[claim.guid]
-    later = [one for one in siblings if claim.at < one.at <= until]
-    return (
-        len(later) > 1
-        or any(one.taken_over for one in siblings if one.at < claim.at)
-        or any(facts.fault_between(one.writer, one.at, until) is not None for one in later)
-        or facts.is_shard_kept(claim, since, until)
-        or any(facts.at_work(since + tenth / 10) < AT_WORK_MIN for tenth in range(1, int((until - since) * 10) + 1))
-    )
-
-
-def slow_recovery(facts: Facts) -> Objections:
-    """What a killed worker had in its hands is started again within an attempt's lease and a second (p99)."""
-    times = recovery_times(facts)
-    if times.clean and times.at(0.99) > facts.lease_s + RECOVERY_GRACE_S + facts.patience_s:
-        yield f"{times}"
-
-
-def progress_times(facts: Facts) -> Times:
-    """From the moment at which PostgreSQL accepts again to the next claim."""
-    claimed = sorted(claim.at for claim in facts.claims)
-    outages = sorted((fault.begins, fault.ends) for fault in facts.faults if fault.kind == "restart")
-    clean, hit_again = [], 0
-    for number, (_, ends) in enumerate(outages):
-        first = first_after(claimed, ends)
-        next_begins = outages[number + 1][0] if number + 1 < len(outages) else float("inf")
-        if first is None or (first > next_begins and next_begins - ends < PROGRESS_S):
-            hit_again += 1
-        else:
-            clean.append(first - ends)
-    return Times(clean, hit_again)
-
-
-def slow_progress(facts: Facts) -> Objections:
-    """After a restart of PostgreSQL the next attempt is claimed within five seconds."""
-    times = progress_times(facts)
-    if times.clean and max(times.clean) > PROGRESS_S + facts.patience_s:
-        yield f"{times}"
 
 
 # Processes.
@@ -210,6 +131,28 @@ def leaking(facts: Facts) -> Objections:
             end = median(getattr(sample, what) for sample in samples[-third:])
             if end > begin + LEAK_MAX:
                 yield f"{writer} had {begin:g} {what}, and {end:g} at the end"
+
+
+def idle(facts: Facts) -> Objections:
+    """There is something to judge: facts of each kind, and runs and claims of most of what was acknowledged."""
+    kinds = {
+        "calls": facts.operations,
+        "runs": facts.runs,
+        "claims": facts.claims,
+        "tasks that were taken": facts.takes,
+        "tasks that were handled": facts.parcels,
+        "places that were given": facts.places,
+        "places that were told of": facts.told,
+        "grants of a quota": [change for change in facts.changes if change.place == "grant"],
+        "snapshots": facts.snapshots,
+    }
+    for what, found in kinds.items():
+        if not found:
+            yield f"there are no {what}"
+    asked = {id for one in facts.operations if one.is_certain and one.what in SCHEDULING for id in one.ids}
+    for what, ids in (("run", {run.id for run in facts.runs}), ("claimed", {claim.id for claim in facts.claims})):
+        if len(asked & ids) < LEAST_SHARE * len(asked):
+            yield f"of {len(asked):,} actions that were acknowledged {len(asked & ids):,} were {what}"
 
 
 def ended(facts: Facts) -> Objections:
@@ -230,14 +173,19 @@ def corrupt(facts: Facts) -> Objections:
 
 OF_THE_FLEET: tuple[Callable[[Facts], Objections], ...] = (
     too_fast,
+    misspent,
     overfull,
+    overtaken,
     untold,
     undelivered,
+    handed_out_twice,
     delivered_twice,
     begun_too_late,
     settled_by_others,
     slow_recovery,
     slow_progress,
+    missed_ticks,
+    idle,
     leaking,
     ended,
     complaining,

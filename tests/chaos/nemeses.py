@@ -20,6 +20,10 @@ from chaos.place import Place
 from chaos.proxy import Link, Proxy
 from chaos.setting import LEASE_S
 
+WISH_S = 2.0
+"""How long is waited for a commit of the kinds whose turn it is that an answer to them is lost."""
+BUSY = 20
+"""With fewer commits in that time the database was hardly there."""
 AGAIN_S = 0.1
 """How soon a nemesis that found nobody to strike looks again."""
 
@@ -73,6 +77,7 @@ class Nemeses:
             if getattr(self.amounts, name)
         ]
         self._stops: list[threading.Thread] = []
+        self._tried: Counter[str] = Counter()
         self._restart_lots = self._lots("restarts")
         self._restart_at = time.monotonic() + self._gap("restarts", self._restart_lots)
 
@@ -197,11 +202,13 @@ class Nemeses:
 
     def _lose_commit(self, lots: random.Random) -> int:
         assert self.proxy is not None
-        lost = self.proxy.lose_answer(
-            skip=lots.randint(0, 12), is_worker=lots.random() < 0.8, reset=lots.random() < 0.5, within_s=5.0
-        )
+        before = self.proxy.commits.copy()
+        kinds = least_tried(before, self._tried)
+        lost = self.proxy.lose_answer(kinds, skip=lots.randint(0, 3), reset=lots.random() < 0.5, within_s=WISH_S)
         if lost is None:
+            self._tried.update(absent(kinds, self.proxy.commits - before))
             return 0
+        self._tried[lost.what] += 1
         self._note("lost commit", lost.writer, lost.at, lost.what, ends=lost.at)
         return 1
 
@@ -226,6 +233,17 @@ class Nemeses:
         self._note(kind, link.writer, since)
         self.struck[kind] += 1
         return 1
+
+
+def least_tried(commits: Counter[str], tried: Counter[str]) -> list[str]:
+    """The kinds of commits that are known by now and whose turn it is: each gets its share, however rare it is."""
+    least = min((tried[kind] for kind in commits), default=0)
+    return [kind for kind in commits if tried[kind] == least]
+
+
+def absent(kinds: list[str], came: Counter[str]) -> list[str]:
+    """The kinds that are passed over this time, because none of them came although others did."""
+    return [kind for kind in kinds if not came[kind]] if came.total() >= BUSY else []
 
 
 def others_can_write(database: Path) -> bool:

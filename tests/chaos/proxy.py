@@ -1,8 +1,8 @@
 """A TCP proxy before PostgreSQL that knows enough of its protocol to lose the answer to a commit.
 
 Each connection is named by its client (`chaos.writer` in the startup packet) and by its backend. Faults are asked for
-from other threads: cut, reset, delay, black hole for one connection; and the loss of the next answer to a writing
-statement, which is withheld until the server has said that it is done.
+from other threads: cut, reset, delay, black hole for one connection; and the loss of an answer to a commit of a given
+kind, which is withheld until the server has said that it is done.
 """
 
 from __future__ import annotations
@@ -13,14 +13,26 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
+
+from matrixsched.store.statements import load
 
 SSL_REQUEST, CANCEL_REQUEST = 80877103, 80877102
 GOODBYE = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
 NOTICE = b"SNOTICE\0VNOTICE\0C00000\0Mthat was all\0\0"
 WRITES = re.compile(rb"\b(insert into|update|delete from) \w+\.(\w+)", re.IGNORECASE)
 """With the schema before the name of the table: `for update` alone writes nothing."""
+KINDS = {
+    "count_held": "claim_gated",  # with which its transaction begins
+    "take_chore": "chores",
+    "keep_chore": "chores",
+    "leave_chore": "chores",
+    "end_chore": "chores",
+}
+"""What is committed is named after the file of its statement, in a transaction of the first one; but these."""
 
 
 def message(kind: bytes, body: bytes) -> bytes:
@@ -43,13 +55,15 @@ class Lost:
 
 @dataclass
 class Wish:
-    """That the answer to a commit be lost: of whom, and after how many others."""
+    """That the answer to a commit be lost: of one of which kinds, and after how many others of them."""
 
+    kinds: frozenset[str]
     skip: int
-    is_worker: bool
     reset: bool
     """Whether the connection is reset then, or closed."""
     granted: threading.Event = field(default_factory=threading.Event)
+    kind: str = ""
+    """The one that it was granted for."""
     lost: Lost | None = None
 
 
@@ -61,9 +75,12 @@ class Requests:
         self._texts: dict[bytes, bytes] = {}
         self._bound = b""
         self._in_transaction = False
+        self._first_asked: str | None = None
+        """In the transaction; so is the next one."""
+        self._has_written = False
 
     def read(self, data: bytes) -> str | None:
-        """Take what was sent; of which commit the answer is awaited then, if it is one."""
+        """Take what was sent; of which kind of commit the answer is awaited then, if it is one."""
         self._rest += data
         commit: str | None = None
         while len(self._rest) >= 5:
@@ -86,23 +103,37 @@ class Requests:
                 return self._query(body.rstrip(b"\0").strip().lower())
             case b"S":  # Sync: what was bound is committed, unless a transaction is open
                 bound, self._bound = self._bound, b""
-                if bound and not self._in_transaction and WRITES.search(bound):
-                    return _named(bound)
+                return self._asked(bound) if bound else None
+        return None
+
+    def _asked(self, text: bytes) -> str | None:
+        writes = WRITES.search(text) is not None
+        if not self._in_transaction:
+            return kind_of(text) if writes else None
+        self._first_asked = self._first_asked or kind_of(text)
+        self._has_written |= writes
         return None
 
     def _query(self, text: bytes) -> str | None:
         if text.startswith((b"begin", b"start")):
-            self._in_transaction = True
+            self._in_transaction, self._first_asked, self._has_written = True, None, False
         elif text.startswith((b"commit", b"rollback")):
             self._in_transaction = False
-            return "commit" if text.startswith(b"commit") else None
+            return self._first_asked if text.startswith(b"commit") and self._has_written else None
         return None
 
 
-def _named(text: bytes) -> str:
-    """What a statement writes, for those who read the table of what was lost."""
-    found = WRITES.search(text)
-    return "a statement" if found is None else b" ".join(found.groups()).decode().lower()
+@cache
+def _files() -> dict[bytes, str]:
+    """The files of our statements, by the text that is sent."""
+    found = load("postgresql", "default").values()
+    return {one.positional.encode(): one.name.partition(".")[0] for one in found}
+
+
+def kind_of(text: bytes) -> str:
+    """The kind of transition to which a statement belongs."""
+    name = _files().get(text, "others")
+    return KINDS.get(name, name)
 
 
 class Answers:
@@ -143,16 +174,11 @@ class Link:
         self.answers = Answers()
         self.awaited: Wish | None = None
         """Its answer is withheld, and then the connection is cut."""
-        self.awaited_what = ""
         self.was_welcomed = False
         """Whether the server has said that it is ready for the first question."""
         self.delay_s = 0.0
         self.open_again = asyncio.Event()
         self.open_again.set()
-
-    @property
-    def is_worker(self) -> bool:
-        return self.writer.startswith("w")
 
     def cut(self, *, reset: bool = False) -> None:
         for end in (self.client, self.server):
@@ -168,6 +194,8 @@ class Proxy:
         self._target = (host, port)
         self._links: dict[int, Link] = {}
         self._wishes: list[Wish] = []
+        self.commits: Counter[str] = Counter()
+        """How many of each kind were asked for."""
         self._unwelcome = 0
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
@@ -203,9 +231,10 @@ class Proxy:
     def open_again(self, link: Link) -> None:
         self._loop.call_soon_threadsafe(link.open_again.set)
 
-    def lose_answer(self, *, skip: int, is_worker: bool, reset: bool, within_s: float) -> Lost | None:
-        """Lose the answer to a commit, after `skip` others; None if there was none in that time, or it had failed."""
-        wish = Wish(skip, is_worker, reset)
+    def lose_answer(self, kinds: Iterable[str], *, skip: int, reset: bool, within_s: float) -> Lost | None:
+        """Lose the answer to a commit of one of these kinds, after `skip` others of them; None if there was none in
+        time, or it had failed."""
+        wish = Wish(frozenset(kinds), skip, reset)
         self._loop.call_soon_threadsafe(self._wishes.append, wish)
         if not wish.granted.wait(within_s):
             self._loop.call_soon_threadsafe(lambda: self._wishes.remove(wish) if wish in self._wishes else None)
@@ -293,16 +322,19 @@ class Proxy:
         return FAREWELL
 
     def _forth(self, link: Link, data: bytes) -> bool:
-        what = link.requests.read(data)
-        if what is not None and link.awaited is None:
-            link.awaited, link.awaited_what = self._granted(link), what
+        kind = link.requests.read(data)
+        if kind is not None:
+            self.commits[kind] += 1
+        if kind is not None and link.awaited is None:
+            link.awaited = self._granted(kind)
             link.answers.expect()
         return True
 
-    def _granted(self, link: Link) -> Wish | None:
+    def _granted(self, kind: str) -> Wish | None:
         for wish in self._wishes:
-            if wish.is_worker == link.is_worker:
+            if kind in wish.kinds:
                 if wish.skip == 0:
+                    wish.kind = kind
                     self._wishes.remove(wish)
                     return wish
                 wish.skip -= 1
@@ -316,7 +348,7 @@ class Proxy:
         if link.answers.is_ready:
             wish, link.awaited = link.awaited, None
             if not link.answers.is_error:
-                wish.lost = Lost(link.writer, link.awaited_what, time.time())
+                wish.lost = Lost(link.writer, wish.kind, time.time())
             wish.granted.set()
             link.cut(reset=wish.reset)
         return False

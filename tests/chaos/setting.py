@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from chaos.audit import sign_as
 from matrixsched import App, Retry
 from matrixsched.queues import Contract, Field, FieldType, QueueContract, task_class
 
@@ -15,10 +16,17 @@ SHARDS = 8
 QUEUE = "parcels"
 SEMAPHORE = "places"
 PLACES = 5
+TICK_S = 2.0
+"""How often repeated actions are due."""
 RATED = "rated"
 RATE = "25/s"
 RATE_POOL = 5
-"""What the limit of the key `rated` lets through."""
+"""What the limit of the key `rated` lets through, and the one of each template."""
+TEMPLATES = ("news", "offers")
+QUOTA_S = 1.0
+"""How long a window of the quota is."""
+GATED = ("r-", *(f"{template}-" for template in TEMPLATES))
+"""How the ids of actions begin that have to wait for their turn, of each limit."""
 
 CONTRACT = Contract(
     version=1,
@@ -32,9 +40,11 @@ PATIENT = Retry(max_attempts=None, first_delay=timedelta(seconds=0.2), factor=1.
 
 
 def open_app(url: str, writer: str) -> App:
-    """On PostgreSQL every session bears its writer's name: the audit and the proxy read it."""
+    """Every session bears its writer's name: the audit reads it and, on PostgreSQL, the proxy."""
     if url.startswith("postgresql"):
         url = f"{url}?{urlencode({'chaos.writer': writer})}"
+    else:
+        sign_as(writer)
     app = App(url)
     app.queues.use(CONTRACT)
     return app

@@ -2,96 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from chaos.audit import Change
 from chaos.campaign import judge
-from chaos.facts import ActionRow, Facts, Operation, Parcel, Remembered, Run, Told
-from chaos.fleet_checkers import progress_times, recovery_times
+from chaos.facts import ActionRow, Facts, Remembered, Told
+from chaos.fleet import Incarnation
+from chaos.made_up import (
+    altered,
+    called,
+    change,
+    claimed,
+    locked,
+    place,
+    quiet_run,
+    ran,
+    spot,
+    taken_over_run,
+)
 from chaos.nemeses import Fault
 from chaos.notes import Notes, Tail, read_notes
-from chaos.setting import PLACES, SHARDS
-from chaos.watching import Sample, Snapshot
-from matrixsched.rules.names import shard_of
-
-LEASE_S = 2.0
-
-
-def change(seq: int, at: float, place: str, op: str, **given: Any) -> Change:
-    usual = dict.fromkeys(Change._fields) | {"writer": "w1", "id": "a", "succeeded": 0, "failed": 0, "interrupted": 0}
-    return Change(**(usual | {"seq": seq, "at": at, "place": place, "op": op} | given))
-
-
-def claimed(seq: int, at: float, attempt: int = 1, writer: str = "w1", **given: Any) -> Change:
-    """A row is claimed; the first time as it is moved."""
-    before: dict[str, Any] = {} if attempt == 1 else {"was_guid": "g", "was_attempt": attempt - 1}
-    usual = {"guid": "g", "attempt": attempt, "claim": f"s{attempt}", "due": at + LEASE_S, "writer": writer}
-    return change(seq, at, "row", "I" if attempt == 1 else "U", **(usual | before | given))
-
-
-def recorded(seq: int, at: float, attempt: int = 1, writer: str = "w1", interrupted: int = 0) -> list[Change]:
-    row = {"was_guid": "g", "was_attempt": attempt, "was_claim": f"s{attempt}", "was_due": at + 1}
-    action = {"guid": "g", "was_guid": "g", "state": "done", "was_state": "live", "succeeded": 1}
-    return [
-        change(seq, at, "row", "D", writer=writer, **row),
-        change(seq + 1, at, "action", "U", writer=writer, interrupted=interrupted, **action),
-    ]
-
-
-def called(name: str, at: float, what: str = "schedule", **given: Any) -> Operation:
-    usual = {"not_before": at, "handler": "work", "payload": 0.1, "reply": "ok", "replied": at + 0.01, "guid": "g"}
-    return Operation(name, what, given.pop("ids", ("a",)), at, **(usual | given))
-
-
-def ran(begun: float, attempt: int = 1, writer: str = "w1", ending: str | None = "done", **given: Any) -> Run:
-    usual = {"id": "a", "guid": "g", "tick": 0, "handler": "work", "due": 10.0, "ended": begun + 0.1}
-    return Run(writer=writer, attempt=attempt, begun=begun, ending=ending, **(usual | given))
-
-
-def quiet_run() -> Facts:
-    """An action is scheduled, claimed, run and recorded; a task is put and handled, another one told of its place."""
-    take = {"id": "7", "guid": "r1", "attempt": 0, "due": 12.0}
-    return Facts(
-        operations=[
-            called("c1", 10.0),
-            called("c2", 10.0, "put", ids=("p-1",), guid=None),
-            called("c3", 10.0, "enqueue", ids=("s-1",), guid=None),
-        ],
-        runs=[ran(10.1)],
-        changes=[
-            claimed(1, 10.05),
-            *recorded(2, 10.3),
-            change(4, 10.1, "task", "U", **take),
-            change(5, 10.4, "task", "D", id="7", was_guid="r1", was_due=12.0),
-        ],
-        actions={"a": ActionRow("a", "g", "done", 1, 0, 0)},
-        told=[Told("s-1", 10.2, "w1")],
-        parcels=[Parcel("p-1", "7", "r1", at, "w1", done) for at, done in ((10.2, False), (10.3, True))],
-        snapshots=[Snapshot(10.2, [], PLACES)],
-        samples={"w1": [Sample(10.0 + number, 20, 5) for number in range(60)]},
-        incarnations=[("w1", 101, 0.0, 100.0), ("w2", 102, 0.0, 100.0)],
-    )
-
-
-def taken_over_run() -> Facts:
-    """The same, but w1 is killed in its first attempt, and w2 makes the second one."""
-    facts = quiet_run()
-    facts.runs = [ran(10.1, ending=None, ended=None), ran(12.1, attempt=2, writer="w2", due=12.05)]
-    again = claimed(2, 12.06, 2, "w2", was_claim="s1", was_due=12.05, interrupted=1)
-    facts.changes = [claimed(1, 10.05), again, *recorded(3, 12.3, 2, "w2", interrupted=1), *facts.changes[3:]]
-    facts.faults = [Fault("kill", "w1", 10.2, 10.2)]
-    facts.incarnations = [("w1", 101, 0.0, 10.2), ("w2", 102, 0.0, 100.0), ("w3", 103, 0.0, 100.0)]
-    facts.incarnations += [("w4", 104, 0.0, 100.0)]
-    locks = [change(0, 5.0, "lock", "U", id=f"{n + 3}", guid=f"l{n}", writer=f"w{n}") for n in (1, 2, 3, 4)]
-    facts.changes[:0] = locks
-    facts.actions = {"a": ActionRow("a", "g", "done", 1, 0, 1)}
-    facts.history = [Remembered("g", 1, "interrupted")]
-    return facts
+from chaos.nursery import Child
+from chaos.setting import PLACES
+from chaos.watching import Sample, Snapshot, Wait, is_confirmed, waited_for_processor
 
 
 def objecting(facts: Facts) -> dict[str, list[str]]:
@@ -134,8 +72,12 @@ def too_early(facts: Facts) -> None:
     facts.operations[0].not_before = 10.2
 
 
+def too_early_among_many(facts: Facts) -> None:
+    facts.operations[0] = called("c1", 10.0, "schedule_many", guid=None, not_before=10.2)
+
+
 def earlier_than_its_row_was_due(facts: Facts) -> None:
-    facts.changes[0] = claimed(1, 10.05, was_due=10.15)
+    altered(facts, "row", 0, was_due=10.15)
 
 
 def claimed_after_it_was_cancelled(facts: Facts) -> None:
@@ -161,7 +103,7 @@ def done_by_both_without_a_fault(facts: Facts) -> None:
 
 
 def attempt_missing(facts: Facts) -> None:
-    facts.changes[5] = claimed(2, 12.06, 3, "w2", claim="s2", was_claim="s1", was_due=12.05, interrupted=1)
+    altered(facts, "row", 1, attempt=3, was_attempt=2)
     facts.runs[1].attempt = 3
 
 
@@ -176,16 +118,38 @@ def at_the_same_time(facts: Facts) -> None:
 
 
 def lease_cut_short(facts: Facts) -> None:
-    facts.changes[5] = facts.changes[5]._replace(was_due=12.08)
+    altered(facts, "row", 1, was_due=12.08)
 
 
 def zombie_extends(facts: Facts) -> None:
     zombie = change(99, 12.1, "row", "U", guid="g", was_guid="g", attempt=2, was_attempt=2, claim="s2", was_claim="s2")
-    facts.changes.insert(6, zombie._replace(due=14.1, was_due=14.06))
+    facts.changes.insert(spot(facts, "row", 2), zombie._replace(due=14.1, was_due=14.06))
 
 
 def zombie_records(facts: Facts) -> None:
-    facts.changes[6:8] = recorded(3, 12.3, 2, "w1", interrupted=1)
+    altered(facts, "row", 2, writer="w1")
+    altered(facts, "action", 0, writer="w1")
+
+
+def zombie_records_a_failure(facts: Facts) -> None:
+    zombie_records(facts)
+    altered(facts, "action", 0, succeeded=0, failed=1)
+    facts.actions["a"] = ActionRow("a", "g", "done", 0, 1, 1)
+    facts.history.append(Remembered("g", 2, "failed"))
+    facts.operations[0].handler, facts.operations[0].payload = "flaky", 1
+
+
+def claimed_under_the_guid_of_another(facts: Facts) -> None:
+    altered(facts, "row", 0, claim="s9")
+    altered(facts, "row", 1, was_claim="s9")
+
+
+def claimed_by_another_than_the_holder(facts: Facts) -> None:
+    facts.changes.insert(spot(facts, "row", 0), locked(0, 10.0, "s1", "w2"))
+
+
+def claimed_after_the_release(facts: Facts) -> None:
+    facts.changes.insert(spot(facts, "row", 0), locked(0, 10.0, "s1", state="free"))
 
 
 def success_without_a_run(facts: Facts) -> None:
@@ -193,7 +157,7 @@ def success_without_a_run(facts: Facts) -> None:
 
 
 def success_counted_twice(facts: Facts) -> None:
-    facts.changes.append(facts.changes[2]._replace(seq=9))
+    facts.changes.append(facts.changes[spot(facts, "action", 0)]._replace(seq=9))
 
 
 def miscounted(facts: Facts) -> None:
@@ -225,6 +189,39 @@ def rushed(facts: Facts) -> None:
         facts.actions[name] = ActionRow(name, name, "done", 1, 0, 0)
 
 
+def spent_without_a_claim(facts: Facts) -> None:
+    facts.changes.append(change(21, 10.06, "grant", "U", id="news", attempt=2, was_attempt=1, note="5"))
+
+
+def claimed_without_spending(facts: Facts) -> None:
+    altered(facts, "row", 0, was_state="quota|news|UTC|5||work")
+
+
+def spent_by_another(facts: Facts) -> None:
+    claimed_without_spending(facts)
+    spent_without_a_claim(facts)
+    altered(facts, "grant", 1, writer="w2")
+
+
+def spent_more_than_granted(facts: Facts) -> None:
+    claimed_without_spending(facts)
+    spent_without_a_claim(facts)
+    altered(facts, "grant", 1, note="1")
+
+
+def one_place_too_many_for_a_moment(facts: Facts) -> None:
+    given = [place(20 + number, 11.0, f"s-1{number}", "acquired") for number in range(PLACES + 1)]
+    facts.changes += [*given, change(30, 11.001, "hold", "D", id="s-10", was_state="acquired")]
+
+
+def overtaken_by_the_less_important(facts: Facts) -> None:
+    facts.changes.insert(spot(facts, "hold", 0), place(5, 9.0, "s-2", "waiting", note="5", due=10.05))
+
+
+def overtaken_by_the_later(facts: Facts) -> None:
+    facts.changes.insert(spot(facts, "hold", 0), place(5, 9.0, "s-2", "waiting", due=9.0))
+
+
 def one_place_too_many(facts: Facts) -> None:
     facts.snapshots.append(Snapshot(11.0, [], PLACES + 1))
 
@@ -249,6 +246,10 @@ def parcel_twice(facts: Facts) -> None:
     facts.parcels.append(facts.parcels[-1]._replace(at=10.35, receipt="r2"))
 
 
+def handed_out_again(facts: Facts) -> None:
+    facts.parcels += [parcel._replace(at=parcel.at + 0.05) for parcel in facts.parcels]
+
+
 def parcel_begun_late(facts: Facts) -> None:
     facts.parcels[0] = facts.parcels[0]._replace(at=12.5)
 
@@ -258,20 +259,40 @@ def taken_from_its_taker(facts: Facts) -> None:
 
 
 def settled_by_another(facts: Facts) -> None:
-    facts.changes[-1] = facts.changes[-1]._replace(writer="w2")
+    altered(facts, "task", 1, writer="w2")
 
 
 def settled_too_late(facts: Facts) -> None:
-    facts.changes[-1] = facts.changes[-1]._replace(at=14.0)
+    altered(facts, "task", 1, at=14.0)
 
 
 def recovered_late(facts: Facts) -> None:
     facts.runs[1] = replace(facts.runs[1], begun=13.3, ended=13.35)
-    facts.changes[6:8] = recorded(3, 13.4, 2, "w2", interrupted=1)
+    altered(facts, "row", 2, at=13.4, was_due=14.4)
+    altered(facts, "action", 0, at=13.4)
 
 
 def no_progress(facts: Facts) -> None:
     facts.faults.append(Fault("restart", None, 4.0, 5.0))
+
+
+def never_ticked(facts: Facts) -> None:
+    facts.operations += [
+        called("c8", 20.0, ids=("t-1",), handler="tick", guid="t"),
+        called("c9", 40.0, "cancel", ids=("t-1",), guid="u"),
+    ]
+    facts.actions["t-1"] = ActionRow("t-1", "u", "cancelled", 0, 0, 0)
+
+
+def nothing_happened(facts: Facts) -> None:
+    vars(facts).update(vars(Facts()))
+
+
+def hardly_anything_was_claimed(facts: Facts) -> None:
+    for number in range(2):
+        facts.operations.append(called(f"c{number}", 10.0, "cancel", ids=(f"b{number}",), guid=None))
+        facts.operations.append(called(f"d{number}", 9.0, ids=(f"b{number}",), guid=None))
+        facts.actions[f"b{number}"] = ActionRow(f"b{number}", "h", "cancelled", 0, 0, 0)
 
 
 def leaked_files(facts: Facts) -> None:
@@ -300,6 +321,7 @@ WRONG: list[tuple[Callable[[], Facts], Spoil, set[str]]] = [
     (quiet_run, nobody_asked, {"unexpected"}),
     (quiet_run, another_version, {"unexpected"}),
     (quiet_run, too_early, {"early"}),
+    (quiet_run, too_early_among_many, {"early"}),
     (quiet_run, earlier_than_its_row_was_due, {"early"}),
     (quiet_run, claimed_after_it_was_cancelled, {"superseded"}),
     (quiet_run, run_twice, {"doubled", "claimed_once", "overlapping"}),
@@ -312,6 +334,10 @@ WRONG: list[tuple[Callable[[], Facts], Spoil, set[str]]] = [
     (taken_over_run, lease_cut_short, {"fenced"}),
     (taken_over_run, zombie_extends, {"fenced"}),
     (taken_over_run, zombie_records, {"fenced", "recorded_by_others"}),
+    (taken_over_run, zombie_records_a_failure, {"fenced", "recorded_by_others", "counted"}),
+    (quiet_run, claimed_under_the_guid_of_another, {"claimed_without_shard"}),
+    (quiet_run, claimed_by_another_than_the_holder, {"claimed_without_shard"}),
+    (quiet_run, claimed_after_the_release, {"claimed_without_shard"}),
     (taken_over_run, success_without_a_run, {"made_up"}),
     (quiet_run, success_counted_twice, {"made_up"}),
     (taken_over_run, miscounted, {"counted"}),
@@ -320,18 +346,29 @@ WRONG: list[tuple[Callable[[], Facts], Spoil, set[str]]] = [
     (quiet_run, two_rows, {"one_live_row"}),
     (quiet_run, left_over, {"restless"}),
     (quiet_run, rushed, {"too_fast"}),
+    (quiet_run, spent_without_a_claim, {"misspent"}),
+    (quiet_run, claimed_without_spending, {"misspent"}),
+    (quiet_run, spent_by_another, {"misspent"}),
+    (quiet_run, spent_more_than_granted, {"misspent"}),
     (quiet_run, one_place_too_many, {"overfull"}),
-    (quiet_run, place_untold, {"untold"}),
+    (quiet_run, one_place_too_many_for_a_moment, {"overfull"}),
+    (quiet_run, overtaken_by_the_less_important, {"overtaken"}),
+    (quiet_run, overtaken_by_the_later, {"overtaken"}),
+    (quiet_run, place_untold, {"untold", "idle"}),
     (quiet_run, place_of_nobody, {"untold"}),
     (quiet_run, parcel_lost, {"undelivered"}),
     (quiet_run, parcel_of_nobody, {"undelivered"}),
     (quiet_run, parcel_twice, {"delivered_twice"}),
+    (quiet_run, handed_out_again, {"handed_out_twice"}),
     (quiet_run, parcel_begun_late, {"begun_too_late"}),
     (quiet_run, taken_from_its_taker, {"settled_by_others"}),
     (quiet_run, settled_by_another, {"settled_by_others"}),
     (quiet_run, settled_too_late, {"settled_by_others"}),
     (taken_over_run, recovered_late, {"slow_recovery"}),
     (quiet_run, no_progress, {"slow_progress"}),
+    (taken_over_run, never_ticked, {"missed_ticks"}),
+    (quiet_run, nothing_happened, {"idle"}),
+    (quiet_run, hardly_anything_was_claimed, {"idle"}),
     (quiet_run, leaked_files, {"leaking"}),
     (quiet_run, leaked_threads, {"leaking"}),
     (quiet_run, ended_by_itself, {"ended"}),
@@ -355,42 +392,55 @@ def test_what_was_asked_by_a_client_that_died_may_have_been_carried_out_or_not()
     facts = quiet_run()
     facts.operations.append(called("c9", 10.02, "cancel", reply="open", replied=None, guid=None))
     assert objecting(facts) == {}
+    facts = quiet_run()
+    add_another_action(facts)
     facts.operations[0].reply, facts.operations[0].guid = "unknown", None
-    facts.runs.clear()
-    facts.changes = facts.changes[3:]
-    facts.actions.clear()
+    del facts.runs[0]
+    del facts.changes[spot(facts, "row", 0) : spot(facts, "action", 0) + 1]
+    del facts.actions["a"]
     assert objecting(facts) == {}
 
 
-def test_recovery_does_not_count_where_another_fault_came_between():
-    assert recovery_times(taken_over_run()).clean == [pytest.approx(1.9)]
-    for fault in (
-        Fault("restart", None, 11.0, 11.5),
-        Fault("stop", "w2", 12.06, 12.09),
-        Fault("stop", "w3", 10.5, 11.5),  # too few were left
-    ):
-        facts = taken_over_run()
-        facts.faults.append(fault)
-        assert (recovery_times(facts).clean, recovery_times(facts).hit_again) == ([], 1)
+def add_another_action(facts: Facts) -> None:
+    facts.operations.append(called("c7", 10.0, ids=("b",), guid="h"))
+    facts.runs.append(ran(10.1, id="b", guid="h"))
+    facts.changes.append(claimed(20, 10.05, id="b", guid="h"))
+    facts.actions["b"] = ActionRow("b", "h", "done", 1, 0, 0)
 
 
-def test_recovery_does_not_count_where_somebody_who_was_killed_too_kept_the_shard():
-    facts = taken_over_run()
-    shard = f"{shard_of('a', SHARDS)}"
-    facts.changes.insert(5, change(1, 11.0, "lock", "U", id=shard, guid="l9", writer="w3"))
-    facts.faults.append(Fault("kill", "w3", 11.1, 11.1))
-    assert (recovery_times(facts).clean, recovery_times(facts).hit_again) == ([], 1)
-    facts = taken_over_run()
-    facts.changes.insert(5, change(1, 11.0, "lock", "U", id=f"{(int(shard) + 1) % SHARDS}", guid="l9", writer="w3"))
-    facts.faults.append(Fault("kill", "w3", 11.1, 11.1))
-    assert len(recovery_times(facts).clean) == 1
-
-
-def test_progress_is_from_the_end_of_a_restart_to_the_next_claim():
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        place(5, 9.5, "s-2", "waiting", note="5"),  # a balance may have been under way
+        place(5, 9.0, "s-2", "waiting", note="0"),
+        place(5, 9.0, "s-2", "waiting", due=10.01),
+    ],
+)
+def test_places_go_to_the_most_important_that_a_balance_can_have_seen(waiting: Change):
     facts = quiet_run()
-    facts.faults = [Fault("restart", None, 7.0, 8.0), Fault("restart", None, 9.0, 9.5)]
-    assert progress_times(facts).clean == [pytest.approx(0.55)]
-    assert progress_times(facts).hit_again == 1
+    facts.changes.insert(spot(facts, "hold", 0), waiting)
+    assert objecting(facts) == {}
+
+
+def test_a_claim_before_a_gate_that_spends_what_it_takes_is_as_it_should_be():
+    facts = quiet_run()
+    claimed_without_spending(facts)
+    spent_without_a_claim(facts)
+    assert objecting(facts) == {}
+
+
+def test_in_which_order_a_statement_gives_places_says_nothing():
+    facts = quiet_run()
+    overtaken_by_the_less_important(facts)
+    facts.changes.insert(spot(facts, "hold", 3), place(7, 10.1, "s-2", "acquired", note="5", due=10.05))
+    assert objecting(facts) == {}
+
+
+def test_who_was_held_up_may_give_a_place_by_what_it_has_read():
+    facts = quiet_run()
+    overtaken_by_the_less_important(facts)
+    facts.faults.append(Fault("delay", "w1", 9.0, 11.0))
+    assert objecting(facts) == {}
 
 
 def test_half_a_note_of_a_process_that_was_killed_spoils_no_other(tmp_path: Path) -> None:
@@ -399,3 +449,39 @@ def test_half_a_note_of_a_process_that_was_killed_spoils_no_other(tmp_path: Path
     Notes(path).write(kind="done", id="a")
     assert [note["kind"] for note in read_notes(path)] == ["begun", "done"]
     assert Tail(path).look() == {"begun": 1, "done": 1}
+
+
+@pytest.mark.parametrize(
+    ("killed", "asked_to_end", "code", "badly"),
+    [
+        (True, False, -9, False),
+        (False, True, 0, False),
+        (False, True, 1, True),
+        (False, True, None, True),  # it had to be killed in the end
+        (False, False, 0, True),  # by itself, whenever: also while everything was drained
+    ],
+)
+def test_who_ends_by_itself_or_not_well_is_told_from_others(
+    killed: bool, asked_to_end: bool, code: int | None, badly: bool
+):
+    process = Child(101)
+    process.returncode = code
+    one = Incarnation("w1", process, Path("w1.log"), 0.0, killed=killed, asked_to_end=asked_to_end)
+    assert one.ended_badly is badly
+
+
+@pytest.mark.parametrize(
+    ("writer", "waited_s", "confirmed"),
+    [("w1", 0.8, True), ("w1", 0.3, False), ("w2", 0.8, False)],
+)
+def test_a_worker_that_says_it_was_blocked_is_believed_if_it_was_kept_from_running(
+    writer: str, waited_s: float, confirmed: bool
+):
+    said = Fault("stall", "w1", 10.2, 11.2)
+    waits = [Wait(writer, 9.0, 10.0, 0.9), Wait(writer, 10.0, 10.9, waited_s), Wait(writer, 11.5, 12.0, 0.5)]
+    assert is_confirmed(said, waits) is confirmed
+
+
+def test_the_kernel_counts_how_long_a_process_waited():
+    assert all(seconds >= 0 for seconds in waited_for_processor(os.getpid()).values())
+    assert f"{os.getpid()}" in waited_for_processor(os.getpid())

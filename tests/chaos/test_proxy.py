@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from random import Random
 from urllib.parse import urlsplit
 
 import anyio
@@ -11,9 +13,11 @@ import anyio.to_thread
 import asyncpg
 import pytest
 
+from chaos.nemeses import absent, least_tried
 from chaos.proxy import Lost, Proxy, Requests, message
 from matrixsched import App
 from matrixsched.errors import DatabaseUnavailable
+from matrixsched.store.statements import load
 
 pytestmark = pytest.mark.anyio
 
@@ -35,12 +39,12 @@ async def app(proxy: Proxy, postgres_dsn: str):
         yield app
 
 
-async def losing(proxy: Proxy, calling, *, reset: bool, skip: int = 0) -> tuple[object, Lost | None]:
+async def losing(proxy: Proxy, kind: str, calling, *, reset: bool) -> tuple[object, Lost | None]:
     """What a call answers of whose commit the first answer is lost; and what was lost."""
     found: list[Lost | None] = []
 
     async def lose() -> None:
-        wish = partial(proxy.lose_answer, skip=skip, is_worker=False, reset=reset, within_s=10)
+        wish = partial(proxy.lose_answer, [kind], skip=0, reset=reset, within_s=10)
         found.append(await anyio.to_thread.run_sync(wish))
 
     async with anyio.create_task_group() as group:
@@ -75,11 +79,11 @@ async def told_goodbye(app: App, proxy: Proxy) -> asyncpg.Connection:
 
 @pytest.mark.parametrize("reset", [False, True])
 async def test_a_call_whose_answer_is_lost_is_known_to_have_been_carried_out(app: App, proxy: Proxy, reset: bool):
-    answer, lost = await losing(proxy, lambda: app.schedule("remind", id="tea"), reset=reset)
+    answer, lost = await losing(proxy, "schedule", lambda: app.schedule("remind", id="tea"), reset=reset)
     assert lost is not None
-    assert (lost.writer, lost.what) == ("c1", "insert into requests")
+    assert (lost.writer, lost.what) == ("c1", "schedule")
     assert (answer.created, answer.changed) == (True, True)
-    again, lost = await losing(proxy, lambda: app.cancel("tea"), reset=reset)
+    again, lost = await losing(proxy, "cancel", lambda: app.cancel("tea"), reset=reset)
     assert lost is not None
     assert (again.created, again.changed) == (False, True)
 
@@ -93,9 +97,9 @@ async def test_the_answer_to_the_commit_of_a_transaction_is_lost(app: App, proxy
             await app.store.run(app.store.transitions.balance("pool", app.chance.guid, shards=4))
         return (await pool.statistics()).held
 
-    answer, lost = await losing(proxy, balance, reset=False)
+    answer, lost = await losing(proxy, "balance", balance, reset=False)
     assert lost is not None
-    assert (lost.what, answer) == ("commit", 1)
+    assert (lost.what, answer) == ("balance", 1)
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -159,15 +163,50 @@ async def test_a_black_hole_is_left_when_patience_ends(app: App, proxy: Proxy):
 
 def test_only_writing_statements_outside_of_transactions_and_commits_are_commits():
     bind, sync = message(b"B", b"\0one\0" + b"\0" * 6), message(b"S", b"")
-    write = message(b"P", b"one\0with a as (select 1) update matrixsched.shard_locks set x\0\0\0")
-    read = message(b"P", b"one\0select 'nothing'\0\0\0")
+    write, read = parsed("beat_shard"), parsed("find")
+    begin, commit = message(b"Q", b"BEGIN ISOLATION LEVEL READ COMMITTED;\0"), message(b"Q", b"COMMIT;\0")
     requests = Requests()
     assert requests.read(write + sync) is None
-    assert requests.read(bind + sync) == "update shard_locks"
-    assert requests.read(message(b"Q", b"BEGIN ISOLATION LEVEL READ COMMITTED;\0")) is None
+    assert requests.read(bind + sync) == "beat_shard"
+    assert requests.read(begin) is None
     assert requests.read(bind + sync) is None
-    whole = message(b"Q", b"COMMIT;\0")
-    assert requests.read(whole[:3]) is None
-    assert requests.read(whole[3:]) == "commit"
+    assert requests.read(commit[:3]) is None
+    assert requests.read(commit[3:]) == "beat_shard"
     assert requests.read(read + sync) is None
     assert requests.read(bind + sync) is None
+    assert requests.read(begin + bind + sync) is None
+    assert requests.read(commit) is None
+
+
+def test_a_claim_is_told_from_a_record_and_from_one_before_a_gate():
+    bind, sync = message(b"B", b"\0one\0" + b"\0" * 6), message(b"S", b"")
+    begin, commit = message(b"Q", b"BEGIN;\0"), message(b"Q", b"COMMIT;\0")
+    requests = Requests()
+    for kind in ("claim", "move", "record", "extend", "release_shard", "take_tasks"):
+        assert requests.read(parsed(kind) + bind + sync) == kind
+    assert requests.read(parsed("end_chore") + bind + sync) == "chores"
+    for name in ("count_held", "claim", "spend"):
+        requests.read(begin if name == "count_held" else b"")
+        assert requests.read(parsed(name) + bind + sync) is None
+    assert requests.read(commit) == "claim_gated"
+
+
+def parsed(name: str) -> bytes:
+    """One of our statements, as a client sends it."""
+    return message(b"P", b"one\0" + load("postgresql", "default")[name].positional.encode() + b"\0\0\0")
+
+
+def test_answers_are_lost_to_all_kinds_of_commits_also_to_rare_ones():
+    commits = Counter({"beat_shard": 5000, "record": 900, "balance": 3, "plan_window": 1})
+    tried, lots = Counter[str](), Random(1)
+    for _ in range(40):
+        turns = least_tried(commits, tried)
+        (next_to_come,) = lots.choices(turns, [commits[kind] for kind in turns])
+        tried[next_to_come] += 1
+    assert tried == dict.fromkeys(commits, 10)
+    assert least_tried(Counter(), tried) == []
+
+
+def test_a_kind_that_does_not_come_is_passed_over_unless_the_database_is_away():
+    assert absent(["balance", "plan_window"], Counter(balance=1, record=30)) == ["plan_window"]
+    assert absent(["balance", "plan_window"], Counter(record=3)) == []

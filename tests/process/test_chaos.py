@@ -12,7 +12,7 @@ from support.processes import environment
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-JUDGES = 28
+JUDGES = 34
 
 
 def played(tmp_path: Path, *options: str) -> str:
