@@ -127,10 +127,12 @@ class Steps:
                 before, is_quiet = self.made, False
                 try:
                     await self._record(worker)
+                    await worker.runner.giving_back.step()
                     await worker.intake.relist()
                     await worker.balancing.step()
                     rest_s = await worker.intake.step()
-                    await worker.runner.watch()  # gives back what came too late for its slot
+                    await worker.runner.watch()
+                    await worker.runner.giving_back.step()  # what came too late for its slot
                     is_quiet = rest_s > 0 and await self._expire(worker)
                     await self._handle_batches(since)
                 except DatabaseError:
@@ -142,7 +144,7 @@ class Steps:
                 elif is_quiet and self.made == before:
                     return
         finally:
-            if worker is not None and not worker.recorder.is_idle:
+            if worker is not None and not (worker.recorder.is_idle and worker.runner.giving_back.is_idle):
                 self._left_over = worker
 
     async def run_inline(self) -> None:
@@ -173,7 +175,10 @@ class Steps:
             try:
                 async with anyio.create_task_group() as beside:
                     beside.start_soon(
-                        self._let_real_time_count, lambda: worker.leases.extend(self._app.store), worker.runner.watch
+                        self._let_real_time_count,
+                        lambda: worker.leases.extend(self._app.store),
+                        worker.runner.watch,
+                        worker.runner.giving_back.step,
                     )
                     await worker.runner.run_next()
                     beside.cancel_scope.cancel()

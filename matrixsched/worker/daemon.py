@@ -168,7 +168,8 @@ class Worker:
 
     async def run(self) -> None:
         """Run until `stop()`. The store must be open."""
-        given_back = cancelled = 0
+        before = cancelled = 0
+        giving_back = self.runner.giving_back
         async with self._kept_leases(), anyio.create_task_group() as keeping:
             self._start_keeping(keeping)
             async with anyio.create_task_group() as running:
@@ -183,13 +184,14 @@ class Worker:
                     feeding.cancel_scope.cancel()
                 self.processors.stop()
                 self.runner.open_slots(None)
-                given_back = await self._give_back()
+                before = giving_back.count
+                self.runner.give_back_waiting()
                 cancelled = await self._let_finish()
             with anyio.move_on_after(self.policy.farewell.total_seconds(), shield=True):
                 await self._flush()
                 await self._leave_chores()
             keeping.cancel_scope.cancel()
-        self._events.emit(WorkerStopped(self.name, given_back, cancelled))
+        self._events.emit(WorkerStopped(self.name, giving_back.count - before, cancelled))
         if self._given_up is not None:
             raise self._given_up  # even if slots came back: nobody asked it to stop, so somebody must start another
         if (leaked := self._too_many(self.runner.leaked, self.policy.concurrency)) is not None:
@@ -199,6 +201,7 @@ class Worker:
         """What goes on until the last outcome is recorded."""
         if self.runs_actions:
             self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
+            self._start(keeping, "give back", self.runner.giving_back.step, self.runner.giving_back.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
             self._start(keeping, "sample", self.sampling.backlog, Wakeup())
@@ -297,12 +300,6 @@ class Worker:
     def _too_many(self, leaked: int, slots: int) -> HandlersLeaked | None:
         return HandlersLeaked(leaked, slots) if leaked >= max(1, slots * self.policy.leaked_max) else None
 
-    async def _give_back(self) -> int:
-        try:
-            return await self.runner.give_back_waiting()
-        except DatabaseError:
-            return 0  # their leases end by themselves
-
     async def _let_finish(self) -> int:
         """Wait for the handlers, at most their grace; then cancel them."""
         async with anyio.create_task_group() as waiting:
@@ -321,8 +318,8 @@ class Worker:
         await self.processors.wait_until_finished()
 
     async def _flush(self) -> None:
-        """Record the last outcomes, as far as the database takes them."""
-        while not self.recorder.is_idle:
+        """Record the last outcomes and give back what never started, as far as the database takes them."""
+        while not (self.recorder.is_idle and self.runner.giving_back.is_idle):
             await self.recorder.settled.wait_at_most(0.05, self._clock)
 
     async def _leave_chores(self) -> None:
@@ -368,6 +365,8 @@ class Worker:
         made = 0
         await self.intake.relist()
         while True:
+            while not self.runner.giving_back.is_idle:
+                await self.runner.giving_back.step()
             while await self.balancing.step() == 0:
                 pass
             rest_s, made_before = await self.intake.step(), made

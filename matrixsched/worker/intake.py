@@ -322,7 +322,7 @@ class _Sync:
                 )
             except OutcomeUnknown:
                 # Their slots will be void before anybody knows of them.
-                await self._store.run(self._do.give_back(await self._found(asked_at, [*filled, *self._listed])))
+                self._runner.decline(await self._found(asked_at, [*filled, *self._listed]), asked_at)
                 raise
         self._filled.clear()
         answered_at = self._clock.monotonic()
@@ -382,8 +382,8 @@ class _Sync:
                 found = await self._found(asked_at, [*self._event_lanes, *self._lanes, UNGATED, EVENT])
                 if self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() / 3:
                     self._hand_over(found, asked_at)
-                elif found:
-                    await self._store.run(self._do.give_back(found))  # as whatever could not be started soon
+                else:
+                    self._runner.decline(found, asked_at)  # as whatever could not be started soon
                 raise
         self._hand_over(claimed.attempts, asked_at)
         self._filled |= dict.fromkeys(claimed.gated_lanes)

@@ -20,7 +20,6 @@ from matrixsched.events import (
     AttemptDropped,
     AttemptEnded,
     AttemptStarted,
-    ClaimsGivenBack,
     Events,
     HandlerLeaked,
     SlotsVoided,
@@ -46,6 +45,7 @@ from matrixsched.rules.retry import Retry, is_suspect
 from matrixsched.store.store import Store
 from matrixsched.store.values import Ended
 from matrixsched.worker.database_time import DatabaseTime
+from matrixsched.worker.giving_back import GivingBack
 from matrixsched.worker.leases import Held, Leases
 from matrixsched.worker.line import Line
 from matrixsched.worker.pace import Wakeup
@@ -85,6 +85,7 @@ class Runner:
         self._chance = chance
         self._events = events
         self.line = Line(clock)
+        self.giving_back = GivingBack(store, leases, policy, forget=self._forget, clock=clock, events=events)
         self._void: list[Held] = []
         """Attempts that could not start in their slots."""
         # Not by guid: a handler that ignores its limit is still there when the next attempt at the same version begins.
@@ -159,11 +160,18 @@ class Runner:
         taken = 0
         for attempt in attempts:
             if attempt.claim not in self._leases:
-                self._suspects += is_suspect(attempt.interruptions)
-                self._put(self._leases.take(attempt, asked_at))
+                self._put(self._take(attempt, asked_at))
                 taken += 1
         self._fill_slots()
         return taken
+
+    def decline(self, attempts: Iterable[Attempt], asked_at: float) -> None:
+        """Give claimed attempts back that would start too late."""
+        self.giving_back.put([self._take(one, asked_at) for one in attempts if one.claim not in self._leases])
+
+    def _take(self, attempt: Attempt, asked_at: float) -> Held:
+        self._suspects += is_suspect(attempt.interruptions)
+        return self._leases.take(attempt, asked_at)
 
     def _put(self, held: Held) -> None:
         if self.line.put(held):
@@ -410,7 +418,7 @@ class Runner:
         self._next_watch = now + self._policy.attempt_lease.total_seconds() / 9
         for run in list(self._running):
             self._check(run, now)
-        await self._give_back_stale(now)
+        self._give_back_stale(now)
         return max(self._next_watch - self._clock.monotonic(), 0.001)
 
     def _check(self, run: Run, now: float) -> None:
@@ -451,31 +459,20 @@ class Runner:
         claim = run.held.attempt.claim
         self._events.emit(HandlerLeaked(claim.action_id, run.handler.name, self._leaked))
 
-    async def _give_back_stale(self, now: float) -> None:
+    def _give_back_stale(self, now: float) -> None:
         patience_s = self._policy.attempt_lease.total_seconds() / 3
         # Without waiting for a handler to be free that would find out: by then their leases may be over.
         stale, self._void = [*self._void, *self.line.take_void()], []
         if stale:
             self._events.emit(SlotsVoided(len(stale)))
-        await self._give_back([*stale, *self.line.take_older_than(now - patience_s)])
-
-    async def _give_back(self, unstarted: list[Held]) -> int:
-        """Rows that were never started become due again, unattempted."""
-        if not unstarted:
-            return 0
-        for held in unstarted:
-            self._forget(held)
-        count = await self._store.run(self._store.transitions.give_back([held.attempt for held in unstarted]))
-        self._events.emit(ClaimsGivenBack(count))
-        return count
+        self.giving_back.put([*stale, *self.line.take_older_than(now - patience_s)])
 
     # Stopping.
 
-    async def give_back_waiting(self) -> int:
+    def give_back_waiting(self) -> None:
         """Give back everything that was not started."""
-        unstarted = [*self.line.clear(), *self._void]
+        self.giving_back.put([*self.line.clear(), *self._void])
         self._void.clear()
-        return await self._give_back(unstarted)
 
     def cancel_running(self) -> int:
         """Cancel all handlers; their rows become due at once, those of threads that go on when their leases end."""

@@ -217,6 +217,7 @@ async def test_slots_that_nobody_could_use_are_counted(app: App, clock: ManualCl
     while worker.runner.has_waiting:
         await worker.runner.run_next()
     await worker.runner.watch()
+    await worker.runner.giving_back.step()
     found = scraped(metrics)
     assert found["matrixsched_slots_void_total"] == 1
     assert found["matrixsched_claims_given_back_total"] == 1

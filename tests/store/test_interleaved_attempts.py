@@ -347,7 +347,8 @@ async def test_an_overdue_row_is_served_although_incoming_is_always_full(
                 world.now,
             )
             claimed |= {row["action_id"] for row in found}
-            await worker.runner.give_back_waiting()
+            worker.runner.give_back_waiting()
+            await worker.runner.giving_back.step()
     assert ("overdue" in claimed) == (store is PostgresStore)
     assert any(id.startswith("new") for id in claimed)
 

@@ -389,6 +389,7 @@ async def test_what_could_not_be_started_soon_is_given_back_unattempted(app, clo
     await slow.intake.step()
     clock.advance(LEASE / 3 + timedelta(milliseconds=1))
     await slow.runner.watch()
+    await slow.runner.giving_back.step()
     assert not slow.runner.has_waiting
     assert await Worker(app).run_due() == 1
     final = await status(app, "w")

@@ -88,7 +88,9 @@ async def test_events_that_are_not_started_are_given_back(app: App, started: lis
     await pool.enqueue("urgent")
     await worker.balancing.step()
     await worker.intake.step()
-    assert await worker.runner.give_back_waiting() == 1
+    worker.runner.give_back_waiting()
+    await worker.runner.giving_back.step()
+    assert worker.runner.giving_back.count == 1
     await worker.run_due()
     assert started == ["urgent"]
 

@@ -92,6 +92,7 @@ async def test_what_misses_its_slot_while_no_handler_is_free_is_given_back_and_w
     assert busy.runner.held == 1
     clock.advance(SECOND)
     await busy.runner.watch()
+    await busy.runner.giving_back.step()
     assert busy.runner.held == 0
     clock.advance(SECOND)
     await other.run_due()
