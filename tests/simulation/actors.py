@@ -32,6 +32,7 @@ from matrixsched.rules.schedule import every
 from matrixsched.scheduler import SchedulerPolicy
 from matrixsched.worker.daemon import Worker
 from matrixsched.worker.pace import Wakeup
+from simulation.asked import NotingApp
 from simulation.database import EPOCH
 from simulation.faults import FaultyStore
 from simulation.history import Ended, Operation, Reply
@@ -91,8 +92,9 @@ def make_app(world: World, host: str) -> App:
     chance = world.chance
     skew_s = chance.uniform(-5, 5) * chance.choice((1, 1, 1, 720))  # by an hour at most
     clock = HostClock(world.loop, skew=timedelta(seconds=skew_s), began_s=chance.uniform(0, 1000))
-    return App(
-        "sqlite://",
+    return NotingApp(
+        world.asked,
+        OPERATION.get,
         clock=clock,
         chance=NotedChance(chance.getrandbits(32), world.history.drew),
         store=FaultyStore(world, host),

@@ -29,6 +29,8 @@ class QueueRow(NamedTuple):
     claimed_by: str | None
     attempt: int
     is_incoming: bool
+    shard: int
+    lane: str
 
     def is_leased(self, now: int) -> bool:
         return self.claimed_by is not None and self.due > now
@@ -47,6 +49,9 @@ class ActionRow(NamedTuple):
     last_outcome: str | None
     expires_at: int | None
     finished_at: int | None
+    handler: str
+    deferred: int
+    consecutive_failures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +73,26 @@ class Lock(NamedTuple):
 
 _ACTIONS = """
 select action_id, action_guid, state, scheduled_at, coalesce(terms, '') like '%repeat%', succeeded, failed, interrupted,
-       missed, last_outcome, expires_at, finished_at
+       missed, last_outcome, expires_at, finished_at, handler, deferred, consecutive_failures
   from matrixsched_scheduled_actions
 """
 _QUEUE = """
-select action_id, action_guid, scheduled_at, null, 0, 1 from matrixsched_incoming_queue
+select action_id, action_guid, scheduled_at, null, 0, 1, shard_id, lane from matrixsched_incoming_queue
 union all
-select action_id, action_guid, scheduled_at, claimed_by, attempt, 0 from matrixsched_processing_queue
+select action_id, action_guid, scheduled_at, claimed_by, attempt, 0, shard_id, lane from matrixsched_processing_queue
 """
+_PAST = "select action_id, action_guid, attempt, outcome from matrixsched_attempt_history"
+_SERVED = "select shard_id, last_processing_start_at from matrixsched_shard_locks"
 _LOCKED = "select shard_id, last_lock_guid, last_heartbeat_at from matrixsched_shard_locks where locked"
+
+
+class PastRow(NamedTuple):
+    """An attempt that is remembered."""
+
+    id: str
+    guid: str
+    attempt: int
+    outcome: str
 
 
 class SimulatedDatabase:
@@ -109,6 +125,13 @@ class SimulatedDatabase:
 
     def locked(self) -> list[Lock]:
         return [Lock(*row) for row in self._rows(_LOCKED)]
+
+    def remembered(self) -> list[PastRow]:
+        return [PastRow(*row) for row in self._rows(_PAST)]
+
+    def served(self) -> dict[int, int]:
+        """When each shard was last taken."""
+        return dict(self._rows(_SERVED))
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()

@@ -21,7 +21,14 @@ from matrixsched.events import StepFailed
 from matrixsched.store.news import News
 from matrixsched.store.transition import Transition
 from matrixsched.worker.policy import WorkerPolicy
-from simulation import commit_checkers, end_checkers, lock_checkers
+from simulation import (
+    budget_checkers,
+    commit_checkers,
+    end_checkers,
+    lock_checkers,
+    period_checkers,
+    time_checkers,
+)
 from simulation.actors import (
     BEHAVIOURS,
     NAMES,
@@ -32,6 +39,7 @@ from simulation.actors import (
     make_app,
     register_handlers,
 )
+from simulation.asked import AskedNotes
 from simulation.commit_checkers import Commit, Objections
 from simulation.database import ActionRow, Lock, SimulatedDatabase, Snapshot
 from simulation.faults import LATE_S, SLOW_S, Fault, FaultPlan, Noted, draw_plan
@@ -44,6 +52,15 @@ from simulation.queues import Queues
 from simulation.semaphores import Semaphores
 
 T = TypeVar("T")
+
+AT_EVERY_COMMIT = (
+    *commit_checkers.AT_EVERY_COMMIT,
+    *time_checkers.AT_EVERY_COMMIT,
+    *budget_checkers.AT_EVERY_COMMIT,
+)
+AT_EVERY_LOCK = (*lock_checkers.AT_EVERY_LOCK, *time_checkers.AT_EVERY_LOCK)
+AT_THE_END = (*end_checkers.AT_THE_END, *period_checkers.AT_THE_END, *budget_checkers.AT_THE_END)
+"""What is judged in every run, whatever parts it has."""
 
 DRAIN_S_MAX = 600
 HEAL_S_MAX = 120.0
@@ -162,6 +179,11 @@ class World:
         self.wrecks: list[Wreck] = []
         self.locks: dict[int, Lock] = {}
         """The shards that are locked, as the last commit left them."""
+        self.served: dict[int, int] = {}
+        """When each shard was last taken, before the present commit."""
+        self.asked = AskedNotes()
+        self.counted = budget_checkers.Counted()
+        self.overlooked = time_checkers.Overlooked(self)
         self.undo: list[Callable[[], object]] = []
         """What takes planted mistakes out again, in the end."""
         self.is_chaotic = True
@@ -195,7 +217,7 @@ class World:
 
     def _run(self) -> None:
         self.loop.run_until_complete(self._play())
-        for check in (*end_checkers.AT_THE_END, *(one for part in self.parts for one in part.at_the_end)):
+        for check in (*AT_THE_END, *(one for part in self.parts for one in part.at_the_end)):
             for message in check(self):
                 self.violate(check.__name__, message)
 
@@ -380,6 +402,7 @@ class World:
     # Commits.
 
     async def carry_out(self, host: str, transition: Transition[T], asked_at: datetime) -> T:
+        self.overlooked.look()
         changes = self.database.changes
         answer = await self.database.store.run(transition)
         if self.database.changes != changes:
@@ -393,15 +416,17 @@ class World:
         after = before if is_lock_only else self.database.snapshot()
         commit = Commit(host, transition, answer, before, after, self.database.now(), asked_at, self)
         if is_lock_only:
-            self._judge(commit, lock_checkers.AT_EVERY_LOCK)
+            self._judge(commit, AT_EVERY_LOCK)
             self.locks = {lock.shard: lock for lock in self.database.locked()}
+            self.served = self.database.served()
             return
         self._take_notes(commit)
+        self.counted.committed(commit)
         for part in self.parts:
             part.committed(commit)
         self.snapshot = after
         self._follow_versions(after)
-        self._judge(commit, commit_checkers.AT_EVERY_COMMIT)
+        self._judge(commit, AT_EVERY_COMMIT)
         for part in self.parts:
             self._judge(commit, part.at_every_commit)
         self._tell()
@@ -421,6 +446,7 @@ class World:
     def _take_notes(self, commit: Commit) -> None:
         history, transition = self.history, commit.transition
         history.claimed(commit.host, commit.attempts, commit.asked_at)
+        self.asked.committed(commit)
         if not isinstance(transition, Noted):
             return
         if transition.name in ("record", "record_deliveries"):

@@ -28,7 +28,7 @@ from matrixsched.store.postgresql.reports import PostgresReports
 from matrixsched.store.postgresql.rows import action_of, attempt_of
 from matrixsched.store.postgresql.semaphores import PostgresSemaphores
 from matrixsched.store.postgresql.stock import PostgresStock
-from matrixsched.store.transition import Conversation, Row, transition
+from matrixsched.store.transition import Ask, Conversation, Row, transition
 from matrixsched.store.values import (
     GATED_LANES_MAX,
     Acquired,
@@ -330,6 +330,9 @@ class PostgresTransitions(
             **_claims([attempt.claim for attempt in unstarted]),
             due_at=[attempt.due_at for attempt in unstarted],
         )
+        given = {row["action_guid"] for row in rows}
+        if claims := [attempt.claim for attempt in unstarted if attempt.claim.guid in given]:
+            yield self._unblock(claims)
         return len(rows)
 
     @transition
@@ -350,12 +353,15 @@ class PostgresTransitions(
         )
         answers = {row["action_guid"]: Answer(row["answer"]) for row in rows}
         if superseded := [one.claim for one in ended if answers[one.claim.guid] is Answer.SUPERSEDED]:
-            yield self._ask(
-                "unblock",
-                shard_ids=[claim.shard for claim in superseded],
-                action_ids=[claim.action_id for claim in superseded],
-            )
+            yield self._unblock(superseded)
         return answers
+
+    def _unblock(self, claims: Sequence[Claim]) -> Ask:
+        return self._ask(
+            "unblock",
+            shard_ids=[claim.shard for claim in claims],
+            action_ids=[claim.action_id for claim in claims],
+        )
 
     @transition
     def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:

@@ -368,6 +368,9 @@ class SqliteTransitions(
     def give_back(self, unstarted: Sequence[Attempt]) -> Conversation[int]:
         named = [(*columns_of_claim(attempt.claim), in_microseconds(attempt.due_at)) for attempt in unstarted]
         rows = yield self._ask("give_back", held=as_json(named), now=self._now())
+        given = {row["action_guid"] for row in rows}
+        if claims := [attempt.claim for attempt in unstarted if str(attempt.claim.guid) in given]:
+            yield self._each("record.unblock", ACTION, [(claim.shard, claim.action_id) for claim in claims])
         return len(rows)
 
     @transition

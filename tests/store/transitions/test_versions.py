@@ -93,6 +93,17 @@ async def test_an_attempt_that_is_not_late_by_a_microsecond_blocks_and_stays(sce
     assert await scene.history() == []
 
 
+async def test_who_waits_behind_an_attempt_that_is_given_back_waits_no_longer(scene: Scene):
+    written_at = scene.now
+    old, new = await put_behind(scene)
+    assert (await scene.row(guid=new))["scheduled_at"] == old.claimed_at + LEASE
+    scene.clock.advance(TICK)
+    assert await scene.give_back(old) == 1
+    assert (await scene.row(guid=new))["scheduled_at"] == written_at
+    (attempt,) = (await claim_next(scene)).attempts
+    assert attempt.claim.guid == new
+
+
 async def test_a_late_attempt_at_the_live_version_does_not_go_with_that_at_an_older_one(scene: Scene):
     old, new = await put_behind(scene)
     await note_lapsed(scene, new)

@@ -1,5 +1,6 @@
 -- give_back (postgresql). Promise: claimed rows that were never started become due again, unattempted and in their old
 -- order, if they are still held exactly as named. Those that passed a gate have to pass it anew. Returns those given back.
+-- If an action was changed meanwhile, its present version need not wait for them any more: at once after `unblock`.
 with held as materialized (
     select * from unnest(
         cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),

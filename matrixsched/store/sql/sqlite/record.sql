@@ -22,7 +22,7 @@ delete from matrixsched_processing_queue
  where shard_id = :shard_id and action_id = :action_id and action_guid = :action_guid;
 
 -- name: unblock
--- The new version waited for this attempt: its own time counts again.
+-- The new version waited for this attempt, which ended or was given back: its own time counts again.
 update matrixsched_processing_queue as p
    set scheduled_at = a.scheduled_at
   from matrixsched_scheduled_actions a
