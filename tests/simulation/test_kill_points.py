@@ -79,7 +79,8 @@ class FatalHandlers(Part):
 
     async def _die_once(self) -> None:
         if not self._world.wrecks:
-            await self._world.crash_here(HOST.get())
+            self._world.crash(HOST.get(), Fault.CRASH, "in a handler")
+            await anyio.sleep_forever()
 
 
 async def due_now(client: Client) -> None:

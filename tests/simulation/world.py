@@ -36,7 +36,7 @@ from simulation.commit_checkers import Commit, Objections
 from simulation.database import ActionRow, Lock, SimulatedDatabase, Snapshot
 from simulation.faults import LATE_S, SLOW_S, Fault, FaultPlan, Noted, draw_plan
 from simulation.gates import GatesPart
-from simulation.history import History
+from simulation.history import FaultNote, History
 from simulation.loop import SeededLoop, Spinning, Standstill
 from simulation.nemesis import Nemesis, RandomNemesis
 from simulation.parts import Part
@@ -78,11 +78,12 @@ def draw_size(chance: Random) -> Size:
         clients=chance.randint(2, 3),
         callers=chance.randint(1, 3),
         ids=chance.randint(3, 25),
-        operations=chance.randint(8, 22),
+        operations=chance.randint(10, 24),
         think_s=chance.choice((0.5, 2.0, 5.0)),
         chaos_s=chance.uniform(12, 45),
         is_told=chance.random() < 0.4,
         policy=WorkerPolicy(
+            **_draw_leases(chance),
             concurrency=chance.randint(1, 4),
             batch_max=chance.randint(1, 5),
             timeout_grace=timedelta(seconds=2),
@@ -96,6 +97,19 @@ def draw_size(chance: Random) -> Size:
             history_max=chance.choice((1, 5, 50)),
         ),
     )
+
+
+def _draw_leases(chance: Random) -> dict[str, timedelta]:
+    """How long things are held and leased, and how often looked at: some hold shards over many heartbeats."""
+    shard_lease_s, attempt_lease_s = chance.choice((4.0, 10.0)), chance.choice((4.0, 10.0, 10.0))
+    return {
+        "shard_lease": timedelta(seconds=shard_lease_s),
+        "heartbeat": timedelta(seconds=chance.choice((0.02, shard_lease_s / 4))),
+        "attempt_lease": timedelta(seconds=attempt_lease_s),
+        "lease_margin": timedelta(seconds=attempt_lease_s / 10),
+        "rest_max": timedelta(seconds=chance.choice((0.5, 1.0, 2.0))),
+        "hold_max": timedelta(seconds=chance.choice((0.1, 0.25, 1.5))),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +296,8 @@ class World:
             self._start(host, self._work(process))
             await process.gone.wait()
             del self.processes[host]
-            await self.sleep_up_to(15 if process.is_crashed else 1)
+            # Sooner than its leases end, or later.
+            await self.sleep_up_to(self.chance.choice((2, 15)) if process.is_crashed else 1)
             generation += 1
 
     def _make_process(self, host: str, names: tuple[str, ...]) -> Process:
@@ -323,6 +338,9 @@ class World:
     def crash(self, host: str, kind: Fault, what: str = "") -> None:
         """Nothing of this host runs any more, not even a `finally`."""
         self.history.fault(kind, host, what)
+        self._kill(host)
+
+    def _kill(self, host: str) -> None:
         self.wrecks.append(Wreck(self.database.snapshot(), self.database.locked(), self.clock.now()))
         self.loop.hold(host)
         process = self.processes.get(host)
@@ -344,32 +362,33 @@ class World:
             self.loop.let_go(host)
 
     async def crash_here(self, host: str) -> None:
-        """Crash the host that calls this."""
-        self.crash(host, Fault.CRASH, "at the store")
+        """Crash the host that calls this, by a fault that is noted."""
+        self._kill(host)
         await self.loop.create_future()
 
-    def draw_fault(self, host: str, what: str) -> Fault | None:
+    def draw_fault(self, host: str, what: str) -> FaultNote | None:
+        """What strikes this call, noted once; how long it lasts is added when that is known."""
         fault = self.nemesis.at_call(host, what) if self.is_chaotic else None
-        if fault is not None:
-            self.history.fault(fault, host, what)
-        return fault
+        return None if fault is None else self.history.fault(fault, host, what)
 
-    async def be_slow(self, host: str, what: str) -> None:
+    async def be_slow(self, struck: FaultNote) -> None:
         duration_s = self.chance.uniform(0, SLOW_S)
-        self.history.fault("slow", host, what, duration_s)
+        struck.ends_at = self.clock.now() + timedelta(seconds=duration_s)
+        self.history.note(struck.host, struck.what, f"takes {duration_s:.3f} s more")
         await anyio.sleep(duration_s)
 
-    def carry_out_later(self, host: str, transition: Transition[Any]) -> None:
+    def carry_out_later(self, struck: FaultNote, transition: Transition[Any]) -> None:
         """As if the request were still on its way when its sender gave up."""
         self._late += 1
-        self._start("network", self._carry_out_later(host, transition))
+        self._start("network", self._carry_out_later(struck, transition))
 
-    async def _carry_out_later(self, host: str, transition: Transition[Any]) -> None:
+    async def _carry_out_later(self, struck: FaultNote, transition: Transition[Any]) -> None:
         await self.sleep_up_to(LATE_S)
         if not self.is_over:
-            self.history.fault("carried out late", host, transition.name)
+            struck.ends_at = self.clock.now()
+            self.history.note(struck.host, transition.name, "is carried out late")
             try:
-                await self.carry_out(host, transition, self.clock.now())
+                await self.carry_out(struck.host, transition, self.clock.now())
             except MatrixSchedError as error:  # what its sender would have been told, were it still listening
                 self.history.note("late", transition.name, type(error).__name__)
         self._late -= 1
