@@ -28,7 +28,7 @@ from matrixsched.errors import (
 )
 from matrixsched.rules.outcome import Cancel, HandlerOutcome, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import Repeat, catch_up, cron, every
+from matrixsched.rules.schedule import Every, Repeat, catch_up, cron, every
 from matrixsched.scheduler import SchedulerPolicy
 from matrixsched.worker.daemon import Worker
 from matrixsched.worker.pace import Wakeup
@@ -157,6 +157,8 @@ BEHAVIOURS = {
     "rare": Behaviour(_quick),
 }
 NAMES = tuple(BEHAVIOURS)
+KNOWN_TO_ONE = "rare"
+"""A handler that all workers but one do not have."""
 
 
 def register_handlers(app: App, world: World, host: str, behaviours: Mapping[str, Behaviour]) -> None:
@@ -288,6 +290,7 @@ class Client:
             match kind:
                 case "schedule":
                     handler = options.pop("handler", "quick")
+                    operation.interval = _interval_of(options.get("repeat"))
                     done = await self._app.schedule(handler, id=id, delay=timedelta(seconds=delay_s), **options)
                 case "run_now":
                     done = await self._app.run_now(id)
@@ -409,6 +412,11 @@ _OPERATIONS: dict[Callable[[Client], Awaitable[None]], float] = {
     Client.cancel: 2,
     Client.get: 1,
 }
+
+
+def _interval_of(repeat: Repeat | None) -> timedelta | None:
+    """Of a grid that begins with the run."""
+    return repeat.interval if isinstance(repeat, Every) and repeat.anchor == EPOCH else None
 
 
 def _reply_to(error: MatrixSchedError, operation: Operation) -> Reply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from matrixsched.worker.policy import WorkerPolicy
 from simulation import commit_checkers, end_checkers, lock_checkers
 from simulation.actors import (
     BEHAVIOURS,
-    NAMES,
+    KNOWN_TO_ONE,
     Behaviour,
     Client,
     DatabaseClock,
@@ -167,6 +167,8 @@ class World:
         self.parts = [part(self) for part in PARTS if self.chance.random() < PART_SHARE]
         self.clients = self._usual_clients
         """What makes the clients: their hosts, and what each of them does."""
+        self.behaviours: Mapping[str, Behaviour] = BEHAVIOURS
+        """How the handlers of actions behave, beside those of parts."""
         self.violations: list[Violation] = []
         self.processes: dict[str, Process] = {}
         self.snapshot = Snapshot()
@@ -291,8 +293,7 @@ class World:
         generation = 0
         while True:
             host = f"worker{number}.{generation}"
-            names = NAMES if number == 0 else NAMES[:-1]  # "rare" is known to one only
-            process = self._make_process(host, names)
+            process = self._make_process(host, knows_all=number == 0)
             self._start(host, self._work(process))
             await process.gone.wait()
             del self.processes[host]
@@ -300,9 +301,10 @@ class World:
             await self.sleep_up_to(self.chance.choice((2, 15)) if process.is_crashed else 1)
             generation += 1
 
-    def _make_process(self, host: str, names: tuple[str, ...]) -> Process:
+    def _make_process(self, host: str, *, knows_all: bool) -> Process:
         app = make_app(self, host)
-        register_handlers(app, self, host, {name: BEHAVIOURS[name] for name in names})
+        known = {name: one for name, one in self.behaviours.items() if knows_all or name != KNOWN_TO_ONE}
+        register_handlers(app, self, host, known)
         for part in self.parts:
             part.register(app, host)
         app.events.subscribe(StepFailed, self._step_failed)
@@ -326,7 +328,9 @@ class World:
         process.gone.set()
 
     def behaviour(self, handler: str) -> Behaviour:
-        known = BEHAVIOURS | {name: one for part in self.parts for name, one in part.behaviours.items()}
+        known = dict(self.behaviours)
+        for part in self.parts:
+            known |= part.behaviours
         return known[handler]
 
     # Faults.
