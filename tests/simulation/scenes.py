@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 
+PATIENCE_MS = 30_000
+"""For so long a client waits for a claim that a fault may keep back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     name: str
@@ -108,7 +112,9 @@ async def _stopped_in_order(client: Client) -> None:
 
 
 async def _when_claimed(world: World, id: str) -> None:
-    while not any(claimed.claim.action_id == id for claimed in world.history.claims.values()):
+    for _ in range(PATIENCE_MS):
+        if any(claimed.claim.action_id == id for claimed in world.history.claims.values()):
+            return
         await anyio.sleep(0.001)
 
 
