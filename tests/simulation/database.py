@@ -78,6 +78,8 @@ select action_id, action_guid, scheduled_at, claimed_by, attempt, 0 from matrixs
 """
 _LOCKED = "select shard_id, last_lock_guid, last_heartbeat_at from matrixsched_shard_locks where locked"
 
+_IN_TURN = "select shard_id from matrixsched_shard_locks order by last_processing_start_at, shard_id"
+
 
 class SimulatedDatabase:
     def __init__(self, clock: Clock) -> None:
@@ -109,6 +111,10 @@ class SimulatedDatabase:
 
     def locked(self) -> list[Lock]:
         return [Lock(*row) for row in self._rows(_LOCKED)]
+
+    def shards_in_turn(self) -> list[int]:
+        """Those first that have waited longest to be taken."""
+        return [shard for (shard,) in self._rows(_IN_TURN)]
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()

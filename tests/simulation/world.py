@@ -149,6 +149,7 @@ class Wreck:
 
     snapshot: Snapshot
     locks: list[Lock]
+    shards_in_turn: list[int]
     at: datetime
 
 
@@ -345,7 +346,9 @@ class World:
         self._kill(host)
 
     def _kill(self, host: str) -> None:
-        self.wrecks.append(Wreck(self.database.snapshot(), self.database.locked(), self.clock.now()))
+        database = self.database
+        wreck = Wreck(database.snapshot(), database.locked(), database.shards_in_turn(), self.clock.now())
+        self.wrecks.append(wreck)
         self.loop.hold(host)
         process = self.processes.get(host)
         if process is not None:
