@@ -430,7 +430,8 @@ class _Sync:
     async def _release(self) -> bool:
         """Let the shard go; if that cannot be said, it is free when its lease ends. Those are told who know what we do
         not: they heard of it when we did, and found the shard in our hands."""
-        with anyio.move_on_after(self._policy.heartbeat.total_seconds(), shield=True):
+        # Not for a heartbeat, which may be shorter than an answer takes.
+        with anyio.move_on_after(self._policy.shard_lease.total_seconds() / 3, shield=True):
             try:
                 return await self._store.run(self._do.release_shard(self._shard, self._sync_guid, tell=self._parked))
             except DatabaseError:

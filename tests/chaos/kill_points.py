@@ -44,6 +44,8 @@ class Left:
     locked: int = 0
     states: str = ""
     """Of actions, each with its successes, failures and interruptions."""
+    ticks: str = ""
+    """The tick that each of them is at."""
     runs: int = 0
     effects: int = 0
     keys: int = 0
@@ -75,6 +77,7 @@ def look(place: Place, notes: Path) -> Left:
         interruptions=sum(count for _, count in rows),
         locked=int(locks[0][0]),
         states=" ".join(f"{state}/{done}/{bad}/{cut}" for state, done, bad, cut, _ in actions),
+        ticks=" ".join(str(tick) for _, _, _, _, tick in actions),
         runs=sum(note["kind"] == "begun" and ":" not in note["handler"] for note in noted),
         effects=len(effects),
         keys=len({note["key"] for note in effects}),
@@ -281,8 +284,8 @@ KILL_POINTS = [
         "outcome committed: the next tick waits",
         "record:after:kill",
         one_repeated,
-        {"waiting": 1, "claimed": 0, "states": "live/1/0/0", "runs": 1},
-        {"waiting": 1, "claimed": 0, "states": "live/1/0/0", "runs": 1},
+        {"waiting": 1, "claimed": 0, "states": "live/1/0/0", "ticks": "1", "runs": 1},
+        {"waiting": 1, "claimed": 0, "states": "live/1/0/0", "ticks": "1", "runs": 1},
     ),
     KillPoint(
         "K17 before",

@@ -28,7 +28,7 @@ from matrixsched.errors import (
 )
 from matrixsched.rules.outcome import Cancel, HandlerOutcome, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import every
+from matrixsched.rules.schedule import Every, Repeat, catch_up, cron, every
 from matrixsched.scheduler import SchedulerPolicy
 from matrixsched.worker.daemon import Worker
 from matrixsched.worker.pace import Wakeup
@@ -154,10 +154,13 @@ BEHAVIOURS = {
     "fickle": Behaviour(_fickle),
     "endless": Behaviour(_endless, timeout_s=3, retry=Retry(max_attempts=2)),
     "stubborn": Behaviour(_stubborn, timeout_s=4, retry=Retry(max_attempts=2)),
+    "tireless": Behaviour(_flaky, retry=Retry(max_attempts=None, max_delay=timedelta(seconds=4))),
     "careful": Behaviour(_slow, retry=Retry(max_attempts=2, max_interruptions=0)),
     "rare": Behaviour(_quick),
 }
 NAMES = tuple(BEHAVIOURS)
+KNOWN_TO_ONE = "rare"
+"""A handler that all workers but one do not have."""
 
 
 def register_handlers(app: App, world: World, host: str, behaviours: Mapping[str, Behaviour]) -> None:
@@ -289,6 +292,7 @@ class Client:
             match kind:
                 case "schedule":
                     handler = options.pop("handler", "quick")
+                    operation.interval = _interval_of(options.get("repeat"))
                     done = await self._app.schedule(handler, id=id, delay=timedelta(seconds=delay_s), **options)
                 case "run_now":
                     done = await self._app.run_now(id)
@@ -330,16 +334,27 @@ class Client:
 
     async def schedule_repeated(self) -> None:
         id, delay_s = self._id(), self._delay_s()
-        interval = timedelta(seconds=self._chance.uniform(8, 16))
         expires_at = self.world.clock.now() + timedelta(seconds=self._chance.uniform(30, 90))
-        after_end = self._chance.random() < 0.4
-        repeat = every(interval, after_end=True) if after_end else every(interval, anchor=EPOCH)
+        repeat, interval = self._rule()
         with self._called("schedule", id, delay_s=delay_s) as operation:
-            operation.interval = None if after_end else interval
+            operation.interval = interval
             handler, delay = self._chance.choice(("quick", "flaky", "rare")), timedelta(seconds=delay_s)
             ends = expires_at if self._chance.random() < 0.8 else None
             done = await self._app.schedule(handler, id=id, delay=delay, repeat=repeat, expires_at=ends)
             self._ok(operation, done.changed)
+
+    def _rule(self) -> tuple[Repeat, timedelta | None]:
+        """What repeats, and the interval of its grid if it has one; cron's is one of minutes."""
+        interval = timedelta(seconds=self._chance.uniform(8, 16))
+        misfire = self._chance.choice(("once", "skip", catch_up(2)))
+        jitter = timedelta(seconds=self._chance.choice((0.0, 0.0, self._chance.uniform(0, 5))))
+        match self._chance.choice(("after end", "grid", "grid", "cron")):
+            case "after end":
+                return every(interval, after_end=True), None
+            case "cron":
+                return cron("* * * * *", misfire=misfire, jitter=jitter), timedelta(minutes=1)
+            case _:
+                return every(interval, anchor=EPOCH, misfire=misfire, jitter=jitter), interval
 
     async def schedule_many(self) -> None:
         ids = self._chance.sample(self._ids, k=min(len(self._ids), self._chance.randint(2, 7)))
@@ -355,18 +370,30 @@ class Client:
     async def reschedule(self) -> None:
         id, delay_s = self._id(), self._delay_s()
         with self._called("reschedule", id, delay_s=delay_s) as operation:
-            done = await self._app.reschedule(id, delay=timedelta(seconds=delay_s))
+            terms = await self._terms_of_change(id)
+            done = await self._app.reschedule(id, delay=timedelta(seconds=delay_s), **terms)
             self._ok(operation, done.changed)
 
     async def run_now(self) -> None:
         id = self._id()
         with self._called("run_now", id) as operation:
-            self._ok(operation, (await self._app.run_now(id)).changed)
+            done = await self._app.run_now(id, **await self._terms_of_change(id))
+            self._ok(operation, done.changed)
 
     async def cancel(self) -> None:
         id = self._id()
         with self._called("cancel", id) as operation:
-            self._ok(operation, (await self._app.cancel(id)).changed)
+            done = await self._app.cancel(id, **await self._terms_of_change(id))
+            self._ok(operation, done.changed)
+
+    async def _terms_of_change(self, id: str) -> dict[str, Any]:
+        """Some changes are meant for the version that their caller saw, some bear the name of a request."""
+        terms: dict[str, Any] = {}
+        if self._chance.random() < 0.2:
+            terms["expected_guid"] = (await self._app.get(id)).meta.guid
+        if self._chance.random() < 0.2:
+            terms["request_id"] = f"change {self._chance.randint(1, 3)}"
+        return terms
 
     async def get(self) -> None:
         id = self._id()
@@ -387,6 +414,11 @@ _OPERATIONS: dict[Callable[[Client], Awaitable[None]], float] = {
     Client.cancel: 2,
     Client.get: 1,
 }
+
+
+def _interval_of(repeat: Repeat | None) -> timedelta | None:
+    """Of a grid that begins with the run."""
+    return repeat.interval if isinstance(repeat, Every) and repeat.anchor == EPOCH else None
 
 
 def _reply_to(error: MatrixSchedError, operation: Operation) -> Reply:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from matrixsched.worker.policy import WorkerPolicy
-from simulation.actors import Client
+from simulation.actors import BEHAVIOURS, Client
 from simulation.faults import Fault
 from simulation.nemesis import Aim, AimedNemesis, Where
 from simulation.scenes import Scene
@@ -72,6 +72,7 @@ def stage(scene: Scene, aims: Sequence[Aim], *, prepare: Prepare | None = None, 
     def prepare_all(world: World) -> None:
         world.size = _size(scene)
         world.parts = [part(world) for part in scene.parts]
+        world.behaviours = {**BEHAVIOURS, **scene.handlers(world)}
         world.nemesis = AimedNemesis(world, aims, HOSTS)
         world.clients = lambda: {"client0": _life(scene, Client(world, "client0", ["a", "b", "c"]))}
         if prepare is not None:

@@ -85,6 +85,8 @@ _PAST = "select action_id, action_guid, attempt, outcome from matrixsched_attemp
 _SERVED = "select shard_id, last_processing_start_at from matrixsched_shard_locks"
 _LOCKED = "select shard_id, last_lock_guid, last_heartbeat_at from matrixsched_shard_locks where locked"
 
+_IN_TURN = "select shard_id from matrixsched_shard_locks order by last_processing_start_at, shard_id"
+
 
 class PastRow(NamedTuple):
     """An attempt that is remembered."""
@@ -132,6 +134,10 @@ class SimulatedDatabase:
     def served(self) -> dict[int, int]:
         """When each shard was last taken."""
         return dict(self._rows(_SERVED))
+
+    def shards_in_turn(self) -> list[int]:
+        """Those first that have waited longest to be taken."""
+        return [shard for (shard,) in self._rows(_IN_TURN)]
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()

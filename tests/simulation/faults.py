@@ -19,6 +19,7 @@ from matrixsched.store.transitions import Transitions
 from matrixsched.store.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
+    from simulation.history import FaultNote
     from simulation.world import World
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ LATENCY_S = 0.02
 SLOW_S = 14.0
 LATE_S = 20.0
 STOP_S = 30.0
-"""Two leases and three leases, as long as a lease is ten seconds."""
+"""How long each lasts at most: well over a lease, which is ten seconds at most."""
 
 
 class Fault(StrEnum):
@@ -59,17 +60,52 @@ AT_STORE = (
     Fault.SLOW_AFTER,
 )
 _RATES_MAX = {
-    Fault.CRASH_BEFORE: 0.01,
-    Fault.CRASH_AFTER: 0.01,
-    Fault.UNAVAILABLE: 0.1,
-    Fault.BUSY: 0.1,
-    Fault.REQUEST_LOST: 0.06,
-    Fault.REPLY_LOST: 0.06,
-    Fault.LATE: 0.06,
-    Fault.SLOW_BEFORE: 0.02,
-    Fault.SLOW_AFTER: 0.02,
+    Fault.CRASH_BEFORE: 0.02,
+    Fault.CRASH_AFTER: 0.02,
+    Fault.UNAVAILABLE: 0.15,
+    Fault.BUSY: 0.15,
+    Fault.REQUEST_LOST: 0.1,
+    Fault.REPLY_LOST: 0.1,
+    Fault.LATE: 0.1,
+    Fault.SLOW_BEFORE: 0.04,
+    Fault.SLOW_AFTER: 0.04,
 }
-_STEP_RATE_MAX = 0.0005
+_STEP_RATE_MAX = 0.003
+IDLE_LOOKS = frozenset(
+    {
+        "acquire_shard",
+        "changed_semaphores",
+        "expire_waiting",
+        "look_queues",
+        "prune_actions",
+        "prune_requests",
+        "relist_lanes",
+        "report_processors",
+        "sweep_dead",
+        "sweep_history",
+        "sweep_tasks",
+        "take_chore",
+    }
+)
+"""Calls by which a worker asks again and again whether there is anything to do: mostly there is not."""
+CORE_MARKS = ("move", "claim", "record", "extend", "give_back", "beat_shard", "schedule", "reschedule", "release_shard")
+PART_MARKS = (
+    "balance",
+    "claim_gated",
+    "done_tasks",
+    "enqueue_tasks",
+    "extend_tasks",
+    "plan_window",
+    "put_tasks",
+    "record_deliveries",
+    "release_tasks",
+    "retry_tasks",
+    "take_tasks",
+)
+"""Calls by which work is done. Each seed aims at a few: were it to strike all of them often, nothing would get far."""
+IDLE_WEIGHT, MARKED_WEIGHT = 0.1, 6.0
+_STRUCK_MAX = 0.6
+"""However many kinds are switched on: some calls must come through."""
 
 
 @dataclass(slots=True)
@@ -77,36 +113,47 @@ class FaultPlan:
     """What a seed has switched on; nothing for a run without faults."""
 
     rates: dict[Fault, float] = field(default_factory=dict)
-    """The share of store calls that each fault hits."""
+    """The share of store calls that each fault hits; of idle looks it is less, of marked calls more."""
+    marks: frozenset[str] = frozenset()
+    """The transitions this seed aims at."""
     crashes_every_s: float | None = None
     stops_every_s: float | None = None
     restarts_every_s: float | None = None
     """Orderly ones: not a fault, and no excuse for anything."""
     step_rate: float = 0.0
-    """The share of steps, from one await to the next, before which a host is crashed or stopped."""
+    """The share of steps, from one await to the next, before which a host at work is crashed or stopped."""
 
     @property
     def is_faultless(self) -> bool:
         strikes = self.crashes_every_s is not None or self.stops_every_s is not None or self.step_rate > 0
         return not self.rates and not strikes
 
-    def draw(self, chance: Random) -> Fault | None:
+    def draw(self, chance: Random, transition: str) -> Fault | None:
+        """What happens to such a call."""
+        weight = self._weight_of(transition)
         point = chance.random()
         for fault, rate in self.rates.items():
-            if point < rate:
+            if point < rate * weight:
                 return fault
-            point -= rate
+            point -= rate * weight
         return None
+
+    def _weight_of(self, transition: str) -> float:
+        if transition in IDLE_LOOKS:
+            return IDLE_WEIGHT
+        all_rates = sum(self.rates.values())
+        return min(MARKED_WEIGHT, max(1.0, _STRUCK_MAX / all_rates)) if all_rates and transition in self.marks else 1.0
 
 
 def draw_plan(chance: Random) -> FaultPlan:
     """A random subset of faults, each at a random rate: few kinds together reach states that all kinds never do."""
-    restarts = chance.uniform(8, 40) if chance.random() < 0.3 else None
+    restarts = chance.uniform(4, 25) if chance.random() < 0.5 else None
     if chance.random() < 0.12:
         return FaultPlan(restarts_every_s=restarts)
     share = chance.uniform(0.15, 0.8)
     return FaultPlan(
         rates={fault: _RATES_MAX[fault] * chance.random() for fault in AT_STORE if chance.random() < share},
+        marks=frozenset((*chance.sample(CORE_MARKS, k=3), *chance.sample(PART_MARKS, k=3))),
         crashes_every_s=chance.uniform(5, 40) if chance.random() < share else None,
         stops_every_s=chance.uniform(5, 40) if chance.random() < share else None,
         restarts_every_s=restarts,
@@ -168,16 +215,18 @@ class FaultyStore(StoreWrapper):
             raise DatabaseUnavailable("the run is over")
         asked_at = world.clock.now()
         await world.sleep_up_to(LATENCY_S)
-        fault = world.draw_fault(host, transition.name)
-        await self._happens_before(fault, transition)
+        struck = world.draw_fault(host, transition.name)
+        await self._happens_before(struck, transition)
         answer = await world.carry_out(host, transition, asked_at)
-        await self._happens_after(fault, transition)
+        await self._happens_after(struck)
         await world.sleep_up_to(LATENCY_S)
         return answer
 
-    async def _happens_before(self, fault: Fault | None, transition: Transition[Any]) -> None:
+    async def _happens_before(self, struck: FaultNote | None, transition: Transition[Any]) -> None:
+        if struck is None:
+            return
         world = self._world
-        match fault:
+        match struck.kind:
             case Fault.CRASH_BEFORE:
                 await world.crash_here(self._host)
             case Fault.UNAVAILABLE:
@@ -188,19 +237,21 @@ class FaultyStore(StoreWrapper):
                 await world.sleep_up_to(1)
                 raise OutcomeUnknown("simulated: the request was lost")
             case Fault.LATE:
-                world.carry_out_later(self._host, transition)
+                world.carry_out_later(struck, transition)
                 await world.sleep_up_to(1)
                 raise OutcomeUnknown("simulated: the request is under way")
             case Fault.SLOW_BEFORE:
-                await world.be_slow(self._host, transition.name)
+                await world.be_slow(struck)
 
-    async def _happens_after(self, fault: Fault | None, transition: Transition[Any]) -> None:
+    async def _happens_after(self, struck: FaultNote | None) -> None:
+        if struck is None:
+            return
         world = self._world
-        match fault:
+        match struck.kind:
             case Fault.CRASH_AFTER:
                 await world.crash_here(self._host)
             case Fault.REPLY_LOST:
                 await world.sleep_up_to(1)
                 raise OutcomeUnknown("simulated: the reply was lost")
             case Fault.SLOW_AFTER:
-                await world.be_slow(self._host, transition.name)
+                await world.be_slow(struck)

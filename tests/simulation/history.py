@@ -85,6 +85,8 @@ class Run:
     tick: int
     attempt: int
     handler: str
+    key: str
+    """By which others know what it does again."""
     started: int
     started_at: datetime
     ended: int | None = None
@@ -199,7 +201,17 @@ class History:
 
     def started(self, host: str, context: Context) -> Run:
         number = self.note(host, "started", context.id, context.guid, context.attempt, context.tick)
-        run = Run(host, context.id, context.guid, context.tick, context.attempt, context.handler, number, self._now())
+        run = Run(
+            host,
+            context.id,
+            context.guid,
+            context.tick,
+            context.attempt,
+            context.handler,
+            context.idempotency_key,
+            number,
+            self._now(),
+        )
         self.runs.append(run)
         for claimed in self.claims_of.get(context.guid, ()):
             if claimed.claim.attempt == context.attempt and claimed.host == host and claimed.run is None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from simulation.faults import STOP_S, Fault, FaultPlan
+from simulation.faults import IDLE_WEIGHT, STOP_S, Fault, FaultPlan
 
 if TYPE_CHECKING:
     from simulation.world import Process, World
 
-CRASHES_MAX = 12
+CRASHES_MAX = 20
+CLIENT_WEIGHT = 3.0
 LONGER_THAN_LEASE_S = 13.0
 """For how long an aimed stop holds its host: attempts and shards are leased for ten seconds."""
 
@@ -45,17 +46,24 @@ class RandomNemesis:
         self._crashes = 0
 
     def at_call(self, host: str, transition: str) -> Fault | None:
-        fault = self.plan.draw(self._chance)
+        fault = self.plan.draw(self._chance, transition)
         return None if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER) and not self._may_crash() else fault
 
     def at_step(self, host: str) -> None:
-        if self._chance.random() >= self.plan.step_rate:
+        if self.plan.step_rate == 0 or self._chance.random() >= self.plan.step_rate * self._step_weight(host):
             return
         if self._chance.random() < 0.5:
             if self._may_crash():
                 self._world.crash(host, Fault.CRASH, "at an await")
         else:
             self._world.stop(host, self._chance.uniform(0, STOP_S))
+
+    def _step_weight(self, host: str) -> float:
+        """Clients take few steps; workers that hold nothing take very many."""
+        process = self._world.processes.get(host)
+        if process is None:
+            return CLIENT_WEIGHT
+        return 1.0 if len(process.worker.leases) else IDLE_WEIGHT
 
     def _may_crash(self) -> bool:
         self._crashes += 1

@@ -183,3 +183,15 @@ class OneBatch(Queues):
         self._say("done", batch)
         await storage.done([handling.task for handling in batch])
         return None
+
+
+class LongBatch(OneBatch):
+    """The first batch takes longer than its tasks are hidden from others, so they must be hidden on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._took_long = False
+
+    async def _work(self) -> None:
+        took_long, self._took_long = self._took_long, True
+        await anyio.sleep(WORK_S if took_long else VISIBILITY_MIN.total_seconds() * 1.2)

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from simulation.bank import BANK
-from simulation.crash_points import is_playable, pairs_of_faults, places, play, single_faults
-from simulation.faults import Fault
-from simulation.nemesis import Aim, Where
+from simulation.crash_points import is_playable, pairs_of_faults, places, play, single_faults, stage
+from simulation.faults import IDLE_LOOKS, Fault
+from simulation.nemesis import Aim, AimedNemesis, Where
 from simulation.parts import with_part
 from simulation.scenes import SCENES, Scene
 from simulation.world import PARTS
@@ -20,6 +20,7 @@ SLICES = 8
 SAMPLE = 8
 SEEN: tuple[tuple[str, str, tuple[Aim, ...]], ...] = (
     ("under a limit", "a handler is called before its slot begins", ()),
+    ("stopped before its slot", "what is given back counts as interrupted", ()),
     ("campaign", "what is granted is not used up", ()),
     ("told to slow down", "being told to slow down changes nothing", ()),
     (
@@ -34,6 +35,7 @@ SEEN: tuple[tuple[str, str, tuple[Aim, ...]], ...] = (
         "a put that is sent again is another",
         (Aim(Where.CALL, "client", 0, Fault.REPLY_LOST, "put_tasks"),),
     ),
+    ("a long batch", "batches are not prolonged", ()),
     (
         "moved into a queue",
         "a delivery is put by an attempt that lost its row",
@@ -41,6 +43,26 @@ SEEN: tuple[tuple[str, str, tuple[Aim, ...]], ...] = (
     ),
 )
 """Of each scene of a part: a planted bug that it shows, with the fault without which it does not."""
+
+
+PLAYED = {
+    "one action": {"succeeded"},
+    "an action that fails": {"failed", "succeeded"},
+    "stopped in order": {"interrupted", "succeeded"},
+    "out of time": {"timed_out", "succeeded"},
+    "known to nobody": set(),
+    "quarantined": {"quarantined"},
+    "told to slow down": {"retried", "succeeded"},
+}
+"""The outcomes of a scene without faults."""
+AT_REST = IDLE_LOOKS | {"beat_shard", "close_fence", "end_chore", "keep_chore", "release_shard"}
+"""What workers write although there is nothing to do."""
+STEPS = {
+    *("acquire_shard", "move", "claim", "record", "extend", "give_back", "beat_shard", "release_shard"),
+    *("schedule", "replace", "reschedule", "cancel", "expire_waiting", "prune_actions"),
+    *("claim_gated", "plan_window", "slow_down", "balance", "enqueue_tasks", "release_tasks", "step_back"),
+    *("put_tasks", "take_tasks", "extend_tasks", "done_tasks", "retry_tasks", "set_aside_tasks", "record_deliveries"),
+}
 
 
 @pytest.mark.parametrize("number", range(SLICES))
@@ -69,6 +91,28 @@ def test_places_are_those_of_workers_and_clients_at_calls_and_steps() -> None:
     assert set(found) == {(where, hosts) for where in Where for hosts in ("worker", "client")}
     assert found[Where.CALL, "worker"] > 20
     assert found[Where.STEP, "worker"] > 100
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_a_scene_plays_what_it_says_before_the_last_fault(scene: Scene) -> None:
+    world = stage(scene, (), keeps_trace=True)
+    result = world.run()
+    assert not result.violations, result.violations[0]
+    healed = next(number for number, line in enumerate(result.trace) if line.endswith(" HEAL"))
+    written = [line.rpartition(" ")[2] for line in result.trace[healed:] if " committed " in line]
+    assert not set(written) - AT_REST
+    played = {record.verdict.outcome.value for record in world.history.records}
+    assert played == PLAYED.get(scene.name, played)
+
+
+def test_scenes_together_strike_every_step_of_the_protocol() -> None:
+    struck: set[str | None] = set()
+    for scene in SCENES:
+        world = stage(scene, ())
+        world.run()
+        assert isinstance(world.nemesis, AimedNemesis)
+        struck |= {name for _, _, name in world.nemesis.passed}
+    assert struck >= STEPS
 
 
 def test_what_is_planted_in_a_part_is_planted_in_the_scenes_of_that_part() -> None:

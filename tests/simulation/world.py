@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ from simulation import (
 )
 from simulation.actors import (
     BEHAVIOURS,
-    NAMES,
+    KNOWN_TO_ONE,
     Behaviour,
     Client,
     DatabaseClock,
@@ -44,7 +44,7 @@ from simulation.commit_checkers import Commit, Objections
 from simulation.database import ActionRow, Lock, SimulatedDatabase, Snapshot
 from simulation.faults import LATE_S, SLOW_S, Fault, FaultPlan, Noted, draw_plan
 from simulation.gates import GatesPart
-from simulation.history import History
+from simulation.history import FaultNote, History
 from simulation.loop import SeededLoop, Spinning, Standstill
 from simulation.nemesis import Nemesis, RandomNemesis
 from simulation.parts import Part
@@ -95,11 +95,12 @@ def draw_size(chance: Random) -> Size:
         clients=chance.randint(2, 3),
         callers=chance.randint(1, 3),
         ids=chance.randint(3, 25),
-        operations=chance.randint(8, 22),
+        operations=chance.randint(10, 24),
         think_s=chance.choice((0.5, 2.0, 5.0)),
         chaos_s=chance.uniform(12, 45),
         is_told=chance.random() < 0.4,
         policy=WorkerPolicy(
+            **_draw_leases(chance),
             concurrency=chance.randint(1, 4),
             batch_max=chance.randint(1, 5),
             timeout_grace=timedelta(seconds=2),
@@ -113,6 +114,19 @@ def draw_size(chance: Random) -> Size:
             history_max=chance.choice((1, 5, 50)),
         ),
     )
+
+
+def _draw_leases(chance: Random) -> dict[str, timedelta]:
+    """How long things are held and leased, and how often looked at: some hold shards over many heartbeats."""
+    shard_lease_s, attempt_lease_s = chance.choice((4.0, 10.0)), chance.choice((4.0, 10.0, 10.0))
+    return {
+        "shard_lease": timedelta(seconds=shard_lease_s),
+        "heartbeat": timedelta(seconds=chance.choice((0.02, shard_lease_s / 4))),
+        "attempt_lease": timedelta(seconds=attempt_lease_s),
+        "lease_margin": timedelta(seconds=attempt_lease_s / 10),
+        "rest_max": timedelta(seconds=chance.choice((0.5, 1.0, 2.0))),
+        "hold_max": timedelta(seconds=chance.choice((0.1, 0.25, 1.5))),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +166,7 @@ class Wreck:
 
     snapshot: Snapshot
     locks: list[Lock]
+    shards_in_turn: list[int]
     at: datetime
 
 
@@ -170,6 +185,8 @@ class World:
         self.parts = [part(self) for part in PARTS if self.chance.random() < PART_SHARE]
         self.clients = self._usual_clients
         """What makes the clients: their hosts, and what each of them does."""
+        self.behaviours: Mapping[str, Behaviour] = BEHAVIOURS
+        """How the handlers of actions behave, beside those of parts."""
         self.violations: list[Violation] = []
         self.processes: dict[str, Process] = {}
         self.snapshot = Snapshot()
@@ -299,17 +316,18 @@ class World:
         generation = 0
         while True:
             host = f"worker{number}.{generation}"
-            names = NAMES if number == 0 else NAMES[:-1]  # "rare" is known to one only
-            process = self._make_process(host, names)
+            process = self._make_process(host, knows_all=number == 0)
             self._start(host, self._work(process))
             await process.gone.wait()
             del self.processes[host]
-            await self.sleep_up_to(15 if process.is_crashed else 1)
+            # Sooner than its leases end, or later.
+            await self.sleep_up_to(self.chance.choice((2, 15)) if process.is_crashed else 1)
             generation += 1
 
-    def _make_process(self, host: str, names: tuple[str, ...]) -> Process:
+    def _make_process(self, host: str, *, knows_all: bool) -> Process:
         app = make_app(self, host)
-        register_handlers(app, self, host, {name: BEHAVIOURS[name] for name in names})
+        known = {name: one for name, one in self.behaviours.items() if knows_all or name != KNOWN_TO_ONE}
+        register_handlers(app, self, host, known)
         for part in self.parts:
             part.register(app, host)
         app.events.subscribe(StepFailed, self._step_failed)
@@ -333,7 +351,9 @@ class World:
         process.gone.set()
 
     def behaviour(self, handler: str) -> Behaviour:
-        known = BEHAVIOURS | {name: one for part in self.parts for name, one in part.behaviours.items()}
+        known = dict(self.behaviours)
+        for part in self.parts:
+            known |= part.behaviours
         return known[handler]
 
     # Faults.
@@ -345,7 +365,12 @@ class World:
     def crash(self, host: str, kind: Fault, what: str = "") -> None:
         """Nothing of this host runs any more, not even a `finally`."""
         self.history.fault(kind, host, what)
-        self.wrecks.append(Wreck(self.database.snapshot(), self.database.locked(), self.clock.now()))
+        self._kill(host)
+
+    def _kill(self, host: str) -> None:
+        database = self.database
+        wreck = Wreck(database.snapshot(), database.locked(), database.shards_in_turn(), self.clock.now())
+        self.wrecks.append(wreck)
         self.loop.hold(host)
         process = self.processes.get(host)
         if process is not None:
@@ -366,32 +391,33 @@ class World:
             self.loop.let_go(host)
 
     async def crash_here(self, host: str) -> None:
-        """Crash the host that calls this."""
-        self.crash(host, Fault.CRASH, "at the store")
+        """Crash the host that calls this, by a fault that is noted."""
+        self._kill(host)
         await self.loop.create_future()
 
-    def draw_fault(self, host: str, what: str) -> Fault | None:
+    def draw_fault(self, host: str, what: str) -> FaultNote | None:
+        """What strikes this call, noted once; how long it lasts is added when that is known."""
         fault = self.nemesis.at_call(host, what) if self.is_chaotic else None
-        if fault is not None:
-            self.history.fault(fault, host, what)
-        return fault
+        return None if fault is None else self.history.fault(fault, host, what)
 
-    async def be_slow(self, host: str, what: str) -> None:
+    async def be_slow(self, struck: FaultNote) -> None:
         duration_s = self.chance.uniform(0, SLOW_S)
-        self.history.fault("slow", host, what, duration_s)
+        struck.ends_at = self.clock.now() + timedelta(seconds=duration_s)
+        self.history.note(struck.host, struck.what, f"takes {duration_s:.3f} s more")
         await anyio.sleep(duration_s)
 
-    def carry_out_later(self, host: str, transition: Transition[Any]) -> None:
+    def carry_out_later(self, struck: FaultNote, transition: Transition[Any]) -> None:
         """As if the request were still on its way when its sender gave up."""
         self._late += 1
-        self._start("network", self._carry_out_later(host, transition))
+        self._start("network", self._carry_out_later(struck, transition))
 
-    async def _carry_out_later(self, host: str, transition: Transition[Any]) -> None:
+    async def _carry_out_later(self, struck: FaultNote, transition: Transition[Any]) -> None:
         await self.sleep_up_to(LATE_S)
         if not self.is_over:
-            self.history.fault("carried out late", host, transition.name)
+            struck.ends_at = self.clock.now()
+            self.history.note(struck.host, transition.name, "is carried out late")
             try:
-                await self.carry_out(host, transition, self.clock.now())
+                await self.carry_out(struck.host, transition, self.clock.now())
             except MatrixSchedError as error:  # what its sender would have been told, were it still listening
                 self.history.note("late", transition.name, type(error).__name__)
         self._late -= 1
