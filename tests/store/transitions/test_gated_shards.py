@@ -3,8 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from support.gates import acquire, claim_gated, gated, set_limit
-from support.scene import HANDLER, LEASE, Scene
+from support.gates import acquire, claim_gated, gated, listed, look_all, set_limit
+from support.gates import look as look_and_claim
+from support.scene import HANDLER, LEASE, Scene, ids
 
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.rates import parse_rate
@@ -69,3 +70,28 @@ async def test_who_released_the_shard_passes_no_gate(scene: Scene):
     before = [await scene.table(name) for name in ("limits", "processing_queue")]
     assert (await claim_gated(scene, hold, filled=filled)).attempts == []
     assert [await scene.table(name) for name in ("limits", "processing_queue")] == before
+
+
+async def test_an_emptied_lane_goes_from_the_list_alone(scene: Scene):
+    slow = Lane(handler=HANDLER, key="slow").name
+    await set_limit(scene, "key:customer", "1/s")
+    await set_limit(scene, "key:slow", "1/day")
+    for key in ("customer", "slow"):
+        await scene.send([scene.new(key, **gated(key=key))])
+    assert await look_all(scene) == []
+    assert set(await listed(scene)) == {LANE, slow}
+    scene.clock.advance(SECOND)
+    assert ids(await look_all(scene)) == ["customer"]
+    assert set(await listed(scene)) == {slow}
+
+
+async def test_a_lane_stays_listed_for_a_row_that_is_due_at_this_very_moment_in_another_shard(scene: Scene):
+    await set_limit(scene, "key:customer", "1/day")
+    for shard in (0, 1):
+        await scene.send([scene.new(f"{shard}", shard=shard, **gated(key="customer"))])
+    assert await look_all(scene) == []
+    await scene.run(scene.do.remove_limit("key:customer"))
+    assert len((await look_and_claim(scene)).ids) == 1
+    assert set(await listed(scene)) == {LANE}
+    assert len((await look_and_claim(scene)).ids) == 1
+    assert await listed(scene) == {}

@@ -60,8 +60,8 @@ async def step_back(scene: Scene, task: TaskName = TASK) -> object:
     return await scene.run(asked)
 
 
-async def holds(scene: Scene) -> list[object]:
-    await make(scene)
+async def holds(scene: Scene, active: int = 1) -> list[object]:
+    await make(scene, active=active)
     return [await enqueue(scene), await balance(scene)]
 
 
@@ -196,3 +196,26 @@ async def test_what_is_said_of_a_place_under_its_own_guid_counts(scene: Scene, s
     before = await rows_of(scene, POOL)
     assert await say(scene, TaskName("t", GUID))
     assert await rows_of(scene, POOL) != before
+
+
+@pytest.mark.parametrize("say", [release, renew, step_back])
+async def test_what_is_said_of_a_place_is_said_of_no_other_in_its_semaphore(
+    scene: Scene, say: Callable[..., Awaitable[object]]
+):
+    await holds(scene, active=3)
+    for id in "su":
+        await scene.run(
+            scene.do.enqueue_tasks(
+                POOL, [NewTask(id, 1, scene.guid())], scene.guid(), change_guid=scene.guid(), tell=False
+            )
+        )
+    await balance(scene)
+    scene.clock.advance(SECOND)
+
+    async def others() -> list[dict[str, Any]]:
+        return [row for row in (await rows_of(scene, POOL))["semaphore_tasks"] if row["task_id"] != "t"]
+
+    before = await others()
+    assert [row["state"] for row in before] == ["acquired", "acquired"]
+    assert await say(scene, TASK) in (["t"], True)
+    assert await others() == before
