@@ -25,10 +25,7 @@ IDLE_MOVES = {
     "done-late": "a receipt that is void changes nothing",
 }
 IDLE_PAIRS = {
-    (
-        "cancel",
-        "prune",
-    ): "what has ended is not cancelled, and what has not is not pruned: no action is of interest to both",
+    ("cancel", "prune"): "what has ended is not cancelled, and what has not is not pruned: no action is for both",
 }
 STRANGERS = {
     **dict.fromkeys(
@@ -58,10 +55,14 @@ Deeds = dict[tuple[str, str], Deed]
 
 @pytest.fixture
 async def deeds(stage: Stage) -> Deeds:
-    """By move and scene."""
-    return {
-        (move, scene.name): await alone(stage, move, scene.name) for scene in SCENES.values() for move in scene.moves
-    }
+    """By move and scene: of the steps in all scenes, of other moves until one is found in which they do something."""
+    deeds: Deeds = {}
+    busy: set[str] = set()
+    for scene in SCENES.values():
+        for move in (move for move in scene.moves if move in STEPS or move not in busy):
+            deed = deeds[move, scene.name] = await alone(stage, move, scene.name)
+            busy |= {move} if deed.changed else set()
+    return deeds
 
 
 async def alone(stage: Stage, move: str, scene: str) -> Deed:
@@ -95,5 +96,19 @@ def where_both_do_something(deeds: Deeds) -> Iterator[tuple[tuple[str, str], lis
 def strangers_who_meet(deeds: Deeds) -> Iterator[tuple[str, str]]:
     """Those who have a table in common, but are played only where they are busy with different rows of it."""
     for (one, other), scenes in where_both_do_something(deeds):
-        if scenes == [EVERYTHING] and deeds[one, EVERYTHING].meets(deeds[other, EVERYTHING]):
+        met = [scene for scene in scenes if scene != EVERYTHING and deeds[one, scene].meets(deeds[other, scene])]
+        if scenes and not met and deeds[one, EVERYTHING].meets(deeds[other, EVERYTHING]):
             yield one, other
+
+
+def test_a_move_that_finds_nothing_to_do_is_noticed():
+    busy, idle, elsewhere = (Deed(frozenset(one), frozenset(one)) for one in ({"actions"}, set(), {"queues"}))
+    deeds: Deeds = {(move, scene.name): busy for scene in SCENES.values() for move in scene.moves}
+    assert all(scenes for _, scenes in where_both_do_something(deeds))
+    lazy = deeds | {key: idle for key in deeds if key[0] == "plan"}
+    assert {pair for pair, scenes in where_both_do_something(lazy) if not scenes} == {
+        pair for pair in combinations_with_replacement(STEPS, 2) if "plan" in pair
+    }
+    apart = deeds | {key: elsewhere for key in deeds if key[0] == "prune" and key[1] != EVERYTHING}
+    assert ("record", "prune") in strangers_who_meet(apart)
+    assert ("record", "extend") not in strangers_who_meet(apart)

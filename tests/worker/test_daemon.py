@@ -296,6 +296,17 @@ def test_a_policy_that_contradicts_itself_names_all_faults_at_once():
     assert "heartbeat (9 s) must be at most a third of shard_lease (10 s)" in str(refused.value)
 
 
+def test_a_policy_of_wrong_types_names_all_of_them_at_once():
+    with pytest.raises(ConfigurationError) as refused:
+        WorkerPolicy(concurrency=1.5, heartbeat=3, leaked_max=True, queues_idle_until_told="yes")
+    assert refused.value.faults == (
+        "concurrency is 1.5: choose a whole number",
+        "heartbeat is 3: choose a timedelta",
+        "leaked_max is True: choose a number",
+        "queues_idle_until_told is 'yes': choose True or False",
+    )
+
+
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
@@ -305,7 +316,7 @@ def test_a_policy_that_contradicts_itself_names_all_faults_at_once():
         ({"attempt_lease": timedelta(hours=1)}, r"attempt_lease \(3600 s\) must be at most 600 s"),
         ({"tidy_every": timedelta(0)}, "tidy_every must be more than zero"),
         ({"tidy_batch": 0}, "tidy_batch is 0: choose 1 to 10000"),
-        ({"history_max": 0}, "history_max is 0: choose 1 or more"),
+        ({"history_max": 0}, "history_max is 0: choose 1 to 1000000"),
     ],
     ids=str,
 )
