@@ -77,7 +77,8 @@ def untold(facts: Facts) -> Objections:
     told = {one.task for one in facts.told}
     called = {id for one in facts.operations if one.what == "enqueue" for id in one.ids}
     for operation in facts.operations:
-        if operation.what == "enqueue" and operation.reply == "ok" and not told.issuperset(operation.ids):
-            yield f"{operation.ids[0]} was never told of its place"
+        if operation.what == "enqueue" and operation.reply == "ok":
+            for task in set(operation.ids) - told:
+                yield f"{task} was never told of its place"
     for task in told - called:
         yield f"{task} was told of a place that nobody asked for"
