@@ -3,7 +3,7 @@
     ./tools/dev chaos                              a minute on PostgreSQL: 30 kills, 12 stops, 6 restarts, and so on
     ./tools/dev chaos --long                       500 kills, 200 stops, 100 restarts, 300 lost commits, 50,000 actions
     ./tools/dev chaos --sqlite                     kills and stops, in one file
-    ./tools/dev chaos --failpoints                 a worker is killed at each step, before and after its commit
+    ./tools/dev chaos --failpoints                 a worker is killed at each step of an attempt, before and after it
     ./tools/dev chaos --seed 7 --kills 100 --stops 0 --restarts 0 --lost-commits 0
 
 Everything is noted outside the database as well: what clients asked for, what handlers did, what was struck when. The
@@ -110,7 +110,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     ):
         default = getattr(SHORT, name.replace("-", "_"))
         parser.add_argument(f"--{name}", type=whole(0), metavar="N", help=f"{what} (default: {default})")
-    parser.add_argument("--failpoints", action="store_true", help="kill a worker at each step instead, one by one")
+    parser.add_argument("--failpoints", action="store_true", help="kill a worker at single steps instead, one by one")
     parser.add_argument("--only", default="", metavar="K12", help="of the failpoints, those whose names begin so")
     parser.add_argument("--workers", type=whole(2), default=6, help="worker processes (default: 6)")
     parser.add_patience()
@@ -181,7 +181,8 @@ def table(result: Result) -> Table:
     }
     shown = Table(box=None, pad_edge=False, show_header=False)
     for name, value in rows.items():
-        shown.add_row(name, value)
+        if value:
+            shown.add_row(name, value)
     return shown
 
 

@@ -29,6 +29,8 @@ HANDS = 8
 KEPT = 40
 """So many actions are remembered, to be changed again."""
 MANY = 10
+CROWD = 20
+"""So many tasks come at once now and then: some of them have to wait, and in their order."""
 
 
 @dataclass
@@ -161,10 +163,11 @@ class Hand:
             await self.app.queues.put_many([Parcel(token=token) for token in tokens])
 
     async def _enqueue(self) -> None:
-        task = self._new_id("s")
-        async with self._noted("enqueue", task):
+        (count,) = self.lots.choices([1, CROWD], [95, 5])
+        tasks = {self._new_id("s"): self.lots.randint(0, 9) for _ in range(count)}
+        async with self._noted("enqueue", *tasks):
             places = await self.app.semaphores.get(SEMAPHORE)
-            await places.enqueue(task, self.lots.randint(0, 9))
+            await places.enqueue_many(tasks)
 
     # Ids and notes.
 

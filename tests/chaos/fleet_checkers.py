@@ -49,7 +49,7 @@ def misspent(facts: Facts) -> Objections:
             spent[change.id, change.writer] += (change.attempt or 0) - (change.was_attempt or 0)
             if (change.attempt or 0) > int(change.note or 0):
                 yield f"{change.writer} spent {change.attempt} of {change.note} of {change.id}"
-    for template, writer in claimed | spent:
+    for template, writer in {*claimed, *spent}:
         if claimed[template, writer] != spent[template, writer]:
             yield f"{writer} claimed {claimed[template, writer]} of {template}, and spent {spent[template, writer]}"
 

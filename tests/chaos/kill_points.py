@@ -1,4 +1,4 @@
-"""A worker is killed at each step, before and after its commit: what it leaves behind, and what comes of it.
+"""A worker is killed at each step of an attempt, a balance, a task of a queue: what it leaves, and what comes of it.
 
 Each case is played alone, in a database of its own: something is arranged, a worker with a failpoint runs into it and
 dies; then it is looked at what the database says; then another worker comes, and it is looked at again. K1 to K20 are

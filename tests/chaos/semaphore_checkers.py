@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from chaos.audit import Change
@@ -31,29 +32,29 @@ def overfull(facts: Facts) -> Objections:
 def overtaken(facts: Facts) -> Objections:
     """A place goes to the most important task that waits, among equals to the one that was enqueued first."""
     waiting: dict[str, Change] = {}
-    for given in _in_order(facts.places):
-        for change in given:
+    for together in _in_order(facts.places):
+        for change in together:
             waiting.pop(change.id, None)
-        if given[0].state == "waiting" and given[0].op != "D":
-            waiting[given[0].id] = given[0]
-        for change in given:
-            if change.was_state == "waiting" and change.state == "acquired":
+        for change in together:
+            if change.state == "waiting":
+                waiting[change.id] = change
+            elif _gets_place(change):
                 yield from _overtaking(facts, change, waiting)
 
 
 def _in_order(changes: list[Change]) -> Iterator[list[Change]]:
     """One by one, but all places that one statement gave at once: in which order it wrote them says nothing."""
-    together: dict[tuple[str | None, float | None], list[Change]] = {}
+    given: dict[tuple[str | None, float | None], list[Change]] = defaultdict(list)
+    for change in filter(_gets_place, changes):
+        given[change.writer, change.was_due].append(change)
     for change in changes:
-        if change.was_state == "waiting" and change.state == "acquired":
-            together.setdefault((change.writer, change.was_due), []).append(change)
-    for change in changes:
-        if change.was_state == "waiting" and change.state == "acquired":
-            given = together[change.writer, change.was_due]
-            if given[0] is change:
-                yield given
-        else:
-            yield [change]
+        together = given[change.writer, change.was_due] if _gets_place(change) else [change]
+        if together[0] is change:
+            yield together
+
+
+def _gets_place(change: Change) -> bool:
+    return change.was_state == "waiting" and change.state == "acquired"
 
 
 def _overtaking(facts: Facts, given: Change, waiting: dict[str, Change]) -> Objections:
@@ -77,7 +78,8 @@ def untold(facts: Facts) -> Objections:
     told = {one.task for one in facts.told}
     called = {id for one in facts.operations if one.what == "enqueue" for id in one.ids}
     for operation in facts.operations:
-        if operation.what == "enqueue" and operation.reply == "ok" and not told.issuperset(operation.ids):
-            yield f"{operation.ids[0]} was never told of its place"
+        if operation.what == "enqueue" and operation.reply == "ok":
+            for task in set(operation.ids) - told:
+                yield f"{task} was never told of its place"
     for task in told - called:
         yield f"{task} was told of a place that nobody asked for"

@@ -193,6 +193,10 @@ def spent_without_a_claim(facts: Facts) -> None:
     facts.changes.append(change(21, 10.06, "grant", "U", id="news", attempt=2, was_attempt=1, note="5"))
 
 
+def spent_and_taken_back(facts: Facts) -> None:
+    facts.changes.append(change(21, 10.06, "grant", "U", id="news", attempt=1, was_attempt=2, note="5"))
+
+
 def claimed_without_spending(facts: Facts) -> None:
     altered(facts, "row", 0, was_state="quota|news|UTC|5||work")
 
@@ -347,6 +351,7 @@ WRONG: list[tuple[Callable[[], Facts], Spoil, set[str]]] = [
     (quiet_run, left_over, {"restless"}),
     (quiet_run, rushed, {"too_fast"}),
     (quiet_run, spent_without_a_claim, {"misspent"}),
+    (quiet_run, spent_and_taken_back, {"misspent"}),
     (quiet_run, claimed_without_spending, {"misspent"}),
     (quiet_run, spent_by_another, {"misspent"}),
     (quiet_run, spent_more_than_granted, {"misspent"}),

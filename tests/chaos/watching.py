@@ -117,7 +117,6 @@ class Watch:
                 self._sample(one)
             if one.ended_at is None and one.process.poll() is not None:
                 one.ended_at = time.time()
-
         with suppress(psycopg.Error, sqlite3.OperationalError):  # the database is away, as it is now and then
             self.snapshots.append(take_snapshot(self.place))
 
