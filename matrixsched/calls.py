@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
-from matrixsched.errors import ActionExists, BadInput, InvalidTime, shown
+from matrixsched.errors import BadInput, InvalidTime, shown
 from matrixsched.handlers import Handler
 from matrixsched.rules.action import UNGATED, Action, State, Terms
 from matrixsched.rules.arguments import each
@@ -20,7 +20,7 @@ from matrixsched.rules.schedule import Repeat, begin, check_repeat, next_tick, u
 from matrixsched.rules.semaphore import check_unreserved
 from matrixsched.rules.times import check_duration, check_integer, check_time
 from matrixsched.rules.zones import check_zone
-from matrixsched.store.values import ActionFilter, NewAction, Written
+from matrixsched.store.values import ActionFilter
 
 Exists = Literal["replace", "keep", "error"]
 Request = Literal["schedule", "replace", "reschedule", "run_now", "cancel"]
@@ -66,9 +66,9 @@ class Scheduled:
 
     id: str
     guid: UUID
-    """Of the action as it stands now; for compare-and-set."""
+    """Of the version that this call wrote, or else of that which it found; for compare-and-set."""
     created: bool
-    """There was no action of that id before."""
+    """There was no action of that id before. Not said where the answer was lost and others have written often since."""
     changed: bool
     """This call wrote; False when it found the action kept, finished, or its own request carried out before."""
     running: bool
@@ -260,21 +260,3 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
             ids.add(action_id)
     if batch:
         yield batch
-
-
-def as_scheduled(new: NewAction, answer: Written | Action, exists: Exists) -> Scheduled:
-    if isinstance(answer, Written):
-        return as_written(answer)
-    if answer.meta.guid == new.guid:
-        return as_found(answer, changed=True)  # an earlier try of this very call
-    if exists == "error":
-        raise ActionExists(new.id, answer.meta.guid)
-    return as_found(answer)
-
-
-def as_written(written: Written) -> Scheduled:
-    return Scheduled(written.id, written.guid, written.created, True, written.running)
-
-
-def as_found(found: Action, *, changed: bool = False) -> Scheduled:
-    return Scheduled(found.id, found.meta.guid, changed and found.meta.revision == 1, changed, found.status.running)

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import anyio
 
+from matrixsched.answers import Answer, Found, as_found, as_scheduled, as_written, earlier, unwritten
 from matrixsched.calls import (
     Call,
     Exists,
@@ -23,9 +24,6 @@ from matrixsched.calls import (
     Scheduled,
     ScheduledMany,
     Timing,
-    as_found,
-    as_scheduled,
-    as_written,
     batches,
     check_call,
     check_exists,
@@ -43,7 +41,6 @@ from matrixsched.calls import (
 from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import BATCH_MAX, Coalescer
 from matrixsched.errors import (
-    ActionExists,
     ActionFinished,
     ActionNotFound,
     BadInput,
@@ -116,9 +113,7 @@ class Scheduler:
         self._trace = trace
         self._templates = KnownTemplates(self._do, clock)
         self._shard_count: int | None = None
-        self._coalescer: Coalescer[NewAction, Written | Action] = Coalescer(
-            self._send_together, batch_max=policy.batch_max
-        )
+        self._coalescer: Coalescer[NewAction, Answer] = Coalescer(self._send_together, batch_max=policy.batch_max)
         # Together they leave connections for everybody else, however many calls wait for somebody's lock.
         self._quick, self._patient = anyio.Semaphore(2), anyio.Semaphore(2)
         self._told_at = float("-inf")
@@ -202,20 +197,21 @@ class Scheduler:
         expected = check_expected_guid(expected_guid)
         if call.id is None or expected is None:
             raise BadInput("expected_guid goes with the id of an action")
-        guid, own_guid, trace = self._chance.guid(), self._chance.guid(), self._trace()
+        guid, trace = self._chance.guid(), self._trace()
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             (new,) = yield from self._prepared([call], [guid], trace)
-            new = replace(new, request_guid=request_guid("replace", new.id, call.request_id))
+            request = request_guid("replace", new.id, call.request_id) or guid
+            new = replace(new, request_guid=request)
             written = yield from self._do.replace_expected(
-                new, own_guid, expected, lock_timeout=lock_timeout, tell=True
+                new, request, expected, lock_timeout=lock_timeout, tell=True
             ).begin()
             if written is not None:
                 return as_written(written)
-            found = yield from self._found(new.id)
-            if found.meta.guid != guid:
-                raise GuidMismatch(new.id, expected, found.meta.guid)
-            return as_found(found, changed=True)
+            known = yield from earlier(self._do, new.shard, new.id, guid=guid, request_guid=request)
+            if known is not None:
+                return known
+            raise GuidMismatch(new.id, expected, (yield from self._found(new.id)).meta.guid)
 
         return operation("replace", conversation)
 
@@ -240,9 +236,9 @@ class Scheduler:
             ).begin()
             if written is not None:
                 return as_written(written)
-            found = yield from self._found(action_id)
-            if (known := self._known_outcome(found, change)) is not None:
+            if (known := (yield from self._earlier(located))) is not None:
                 return known
+            found = yield from self._found_expected(located)
             if found.status.state is not State.LIVE and not revive:
                 raise ActionFinished(action_id, found.status.state)
             return as_found(found)
@@ -259,8 +255,9 @@ class Scheduler:
             written = yield from self._do.cancel(located, lock_timeout=lock_timeout).begin()
             if written is not None:
                 return as_written(written)
-            found = yield from self._found(action_id)
-            return self._known_outcome(found, change) or as_found(found)
+            if (known := (yield from self._earlier(located))) is not None:
+                return known
+            return as_found((yield from self._found_expected(located)))
 
         return operation("cancel", conversation)
 
@@ -368,24 +365,16 @@ class Scheduler:
         only_if_new: bool = False,
         lock_timeout: timedelta | None,
         tell: bool,
-    ) -> Conversation[list[Written | Action]]:
+    ) -> Conversation[list[Answer]]:
         """Write a batch; for what was not written, what stands there instead."""
         ordered = sorted(batch, key=lambda new: (new.shard, new.id.encode()))
         written = yield from self._do.schedule(
             ordered, own_guid, replace=replaces, only_if_new=only_if_new, lock_timeout=lock_timeout, tell=tell
         ).begin()
-        answers: dict[str, Written | Action] = {one.id: one for one in written}
-        unwritten = [(new.shard, new.id) for new in batch if new.id not in answers]
-        if unwritten:
-            found = yield from self._do.find(unwritten).begin()
-            answers.update((action.id, action) for action in found)
-        for new in batch:
-            if only_if_new and isinstance(there := answers.get(new.id), Action) and there.meta.guid != new.guid:
-                raise ActionExists(new.id, there.meta.guid)
-        for new in batch:
-            if new.id not in answers:
-                raise ActionNotFound(new.id)  # kept, and pruned between the two statements
-        return [answers[new.id] for new in batch]
+        answers: dict[str, Written | Found] = {one.id: one for one in written}
+        if left := [new for new in batch if new.id not in answers]:
+            answers |= yield from unwritten(self._do, left, own_guid, replaces=replaces)
+        return [answers.get(new.id) for new in batch]
 
     def _change(
         self,
@@ -396,23 +385,25 @@ class Scheduler:
         request_id: str | None,
     ) -> Change:
         check_name("id", action_id)
+        guid = self._chance.guid()
         return Change(
             shard=-1,  # known only once the installation was read
             id=action_id,
-            guid=self._chance.guid(),
-            request_guid=request_guid(operation, action_id, request_id) or self._chance.guid(),
+            guid=guid,
+            request_guid=request_guid(operation, action_id, request_id) or guid,
             expected_guid=check_expected_guid(expected_guid),
             at=timing.at,
             delay=timing.delay,
         )
 
-    @staticmethod
-    def _known_outcome(found: Action, change: Change) -> Scheduled | None:
-        if found.meta.guid == change.guid:
-            return as_found(found, changed=True)  # an earlier try of this very call
+    def _earlier(self, change: Change) -> Conversation[Scheduled | None]:
+        return earlier(self._do, change.shard, change.id, guid=change.guid, request_guid=change.request_guid)
+
+    def _found_expected(self, change: Change) -> Conversation[Action]:
+        found = yield from self._found(change.id)
         if change.expected_guid is not None and found.meta.guid != change.expected_guid:
             raise GuidMismatch(change.id, change.expected_guid, found.meta.guid)
-        return None
+        return found
 
     # Carrying out.
 
@@ -460,7 +451,7 @@ class Scheduler:
         self._wrote()
         return as_scheduled(new, answer, exists)
 
-    async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Written | Action]:
+    async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Answer]:
         tell = self._tells(batch)
         answers = await self._until_known(self._sending(batch, replaces, self._policy.lock_timeout, tell=tell))
         self._events.emit(CallsWritten(len(batch), coalesced=True))
@@ -472,7 +463,7 @@ class Scheduler:
 
     def _sending(
         self, batch: Sequence[NewAction], replaces: bool, lock_timeout: timedelta, *, tell: bool
-    ) -> Transition[list[Written | Action]]:
+    ) -> Transition[list[Answer]]:
         own_guid = self._chance.guid()
         return Transition(
             "schedule",

@@ -6,6 +6,7 @@ a chore spares the database work, it is not what keeps it right.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
@@ -25,6 +26,10 @@ class Hygiene(Protocol):
         ...
 
     def prune_requests(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
+
+    def carried_out(self, guids: Sequence[UUID]) -> Transition[set[UUID]]:
+        """Which of these requests, or of the guids that requests were to write, took effect."""
+        ...
 
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Transition[Swept]:
         """Delete the dead ones of the next rows in processing; cut leases that end later than `reach` from now."""

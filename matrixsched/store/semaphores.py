@@ -270,6 +270,12 @@ class SemaphoreWrites(SemaphoreReads):
         tell: bool,
     ) -> Transition[list[Written]]: ...
 
+    @abstractmethod
+    def carried_out(self, guids: Sequence[UUID]) -> Transition[set[UUID]]: ...
+
+    def _carried_out(self, change_guid: UUID) -> Conversation[bool]:
+        return change_guid in (yield from self.carried_out([change_guid]).begin())
+
     @transaction
     def update_semaphore(
         self, key: str, change: Callable[[Semaphore], Semaphore], change_guid: UUID

@@ -60,6 +60,12 @@ class NewAction:
     delay: timedelta
 
 
+def noted_guids(batch: Sequence[NewAction], *, replace: bool) -> list[UUID]:
+    """Of which actions it is kept that they were written: where the request does not tell, because others may have sent
+    the same by its name, or because it leaves alone what exists."""
+    return [new.guid for new in batch if new.request_guid is not None or not replace]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A change to an action that exists."""

@@ -190,7 +190,7 @@ PLANTED = (
     ),
     planted(
         "what was carried out is said not to be",
-        all_of(often_unheard, sql("carried_out.ask", "select exists", "select not exists")),
+        all_of(often_unheard, sql("carried_out.ask", "request_guid in", "request_guid is null and request_guid in")),
         "answered",
     ),
     planted("an event is told although it is void", worker(TellsWhatIsOver), "told_while_it_counts"),

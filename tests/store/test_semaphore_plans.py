@@ -118,7 +118,7 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "enqueue": (enqueueing("new"), BATCH),
     "enqueue again": (enqueueing("waiting"), BATCH),
     "enqueue, sent before": (enqueued_before("waiting"), BATCH),
-    "carried_out": (next(DO._carried_out(uuid.uuid4())), 1),
+    "carried_out": (first_ask(DO.carried_out([uuid.uuid4()])), 1),
     "release": (releasing("held"), 2 * BATCH + 1),
     "release, they wait": (releasing("waiting"), 2 * BATCH + 1),
     "renew": (first_ask(DO.renew_tasks("pool", names("held"))), 3 * BATCH),

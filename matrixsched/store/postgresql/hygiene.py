@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -29,6 +30,11 @@ class PostgresHygiene(PostgresAsking):
     def prune_requests(self, *, keep: timedelta, limit: int) -> Conversation[int]:
         (row,) = yield self._ask("prune_requests", keep=keep, limit=limit)
         return int(row["gone"])
+
+    @transition
+    def carried_out(self, guids: Sequence[UUID]) -> Conversation[set[UUID]]:
+        rows = yield self._ask("carried_out", guids=guids)
+        return {row["request_guid"] for row in rows}
 
     @transition
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Conversation[Swept]:

@@ -93,10 +93,6 @@ class PostgresSemaphores(PostgresAsking, SemaphoreWrites):
             return list(row["there"])
         return None if (yield from self._carried_out(change_guid)) else []
 
-    def _carried_out(self, change_guid: UUID) -> Conversation[bool]:
-        (row,) = yield self._ask("carried_out", change_guid=change_guid)
-        return bool(row["carried_out"])
-
     @transition
     def step_back(
         self,

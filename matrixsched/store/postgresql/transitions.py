@@ -46,6 +46,7 @@ from matrixsched.store.values import (
     Turn,
     WaitingRow,
     Written,
+    noted_guids,
 )
 
 
@@ -83,6 +84,7 @@ class PostgresTransitions(
             "schedule",
             **_new_actions(batch, request_guid),
             replace=replace,
+            noted=noted_guids(batch, replace=replace),
             only_if_new=only_if_new,
             lock_timeout=_milliseconds(lock_timeout),
             channel=self._channel if tell else None,

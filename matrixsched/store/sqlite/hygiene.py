@@ -6,6 +6,7 @@ The text is in sql/sqlite/. Reading and writing are one transaction, so nothing 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from matrixsched.rules.action import State
 from matrixsched.rules.outcome import EXPIRED_UNSTARTED
 from matrixsched.store.chores import decode_position, encode_position
 from matrixsched.store.sqlite.asking import SqliteAsking
-from matrixsched.store.sqlite.rows import ACTION, KEY, REMEMBERED, interruption_of, span
+from matrixsched.store.sqlite.rows import ACTION, KEY, REMEMBERED, as_json, interruption_of, span
 from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import Expiry, SweepPosition, Swept, TidyPosition
 
@@ -38,6 +39,11 @@ class SqliteHygiene(SqliteAsking):
         if rows:
             yield self._each("prune_requests.delete", ("request_guid",), [(row["request_guid"],) for row in rows])
         return len(rows)
+
+    @transition
+    def carried_out(self, guids: Sequence[UUID]) -> Conversation[set[UUID]]:
+        rows = yield self._ask("carried_out.ask", guids=as_json([str(guid) for guid in guids]))
+        return {UUID(row["request_guid"]) for row in rows}
 
     @transition
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Conversation[Swept]:

@@ -1,5 +1,6 @@
 -- cancel (postgresql). Promise: a live action is finished as cancelled, once per request; its queue rows are dead from
--- here on, so none of them starts again. Waits for other writers of the action, at most lock_timeout.
+-- here on, so none of them starts again. The new guid is among the requests, too (carried_out). Waits for other writers of
+-- the action, at most lock_timeout.
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
 ),
@@ -30,6 +31,11 @@ written as (
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
        and exists (select from request)
     returning s.shard_id, s.action_id, s.action_guid
+),
+noted as (
+    insert into matrixsched.requests (request_guid, created_at)
+    select w.action_guid, {now} from written w where w.action_guid <> cast(:request_guid as uuid)
+    on conflict do nothing
 )
 select w.action_id, w.action_guid,
        exists (select from matrixsched.processing_queue p

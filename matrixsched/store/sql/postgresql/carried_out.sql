@@ -1,4 +1,5 @@
--- carried_out (postgresql). Promise: whether a request took effect, for whoever sends it again because no answer came: then
--- its change guid is among the requests, too. A statement of its own: the one that was sent again does not see what has been
+-- carried_out (postgresql). Promise: which of these requests took effect, for whoever sent one again because no answer came.
+-- Asked by the guid of the change where a request is kept also if it changed nothing, or others may have sent the same: then
+-- that guid is among the requests, too. A statement of its own: the one that was sent again does not see what has been
 -- committed since it began.
-select exists (select from matrixsched.requests where request_guid = cast(:change_guid as uuid)) as carried_out;
+select request_guid from matrixsched.requests where request_guid = any (cast(:guids as uuid[]));

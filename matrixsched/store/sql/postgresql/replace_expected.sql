@@ -1,5 +1,5 @@
 -- replace_expected (postgresql). Promise: as schedule, but only over an action that is still at the guid the caller read.
--- Waits for other writers of the action, at most lock_timeout.
+-- The new guid is among the requests, too (carried_out). Waits for other writers of the action, at most lock_timeout.
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
 ),
@@ -42,6 +42,11 @@ queued as (
     insert into matrixsched.incoming_queue
            (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
     select shard_id, {now}, action_id, action_guid, scheduled_at, lane, expires_at from written
+),
+noted as (
+    insert into matrixsched.requests (request_guid, created_at)
+    select w.action_guid, {now} from written w where w.action_guid <> cast(:request_guid as uuid)
+    on conflict do nothing
 ),
 told as (
     select pg_notify(cast(:channel as text), 'actions')

@@ -1,6 +1,7 @@
 -- reschedule (postgresql). Promise: a new guid and a new next time for a live action (with :revive also for a finished
 -- one), once per request; spec and counters stay. Interruptions counted in the queue row are taken over, for that row
--- is dead from here on. Waits for other writers of the action, at most lock_timeout.
+-- is dead from here on. The new guid is among the requests, too (carried_out). Waits for other writers of the action, at
+-- most lock_timeout.
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
 ),
@@ -41,6 +42,11 @@ queued as (
     insert into matrixsched.incoming_queue
            (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
     select shard_id, {now}, action_id, action_guid, scheduled_at, lane, expires_at from written
+),
+noted as (
+    insert into matrixsched.requests (request_guid, created_at)
+    select w.action_guid, {now} from written w where w.action_guid <> cast(:request_guid as uuid)
+    on conflict do nothing
 ),
 told as (
     select pg_notify(cast(:channel as text), 'actions')

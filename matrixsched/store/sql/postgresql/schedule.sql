@@ -1,5 +1,6 @@
 -- schedule (postgresql). Promise: each request is carried out once, however often and however late it is sent: only rows
 -- whose request is new are written, each action with its guid and exactly one incoming row. Returns the actions written.
+-- Of those in :noted that are written the guids are among the requests, too (carried_out).
 -- With :only_if_new nothing is written if an action of any of the ids is there when the statement begins.
 -- Waits for other writers of the same ids, at most lock_timeout (none given: as the caller's transaction says).
 with patience as materialized (
@@ -61,6 +62,11 @@ queued as (
     insert into matrixsched.incoming_queue
            (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
     select shard_id, {now}, action_id, action_guid, scheduled_at, lane, expires_at from written
+),
+noted as (
+    insert into matrixsched.requests (request_guid, created_at)
+    select w.action_guid, {now} from written w where w.action_guid = any (cast(:noted as uuid[]))
+    on conflict do nothing
 ),
 told as (
     select pg_notify(cast(:channel as text), 'actions')

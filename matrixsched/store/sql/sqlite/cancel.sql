@@ -1,5 +1,5 @@
 -- cancel (sqlite). Promise: a live action is finished as cancelled, once per request; its queue rows are dead from here
--- on, so none of them starts again.
+-- on, so none of them starts again. The new guid is among the requests, too (carried_out).
 -- Differs from postgresql/cancel.sql: two statements in one transaction.
 
 -- name: request

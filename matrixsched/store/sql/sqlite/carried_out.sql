@@ -1,11 +1,13 @@
--- carried_out (sqlite). Promise: whether a request took effect, for whoever sends it again because no answer came: then its
--- change guid is among the requests, too.
--- Differs from postgresql/carried_out.sql: no casts; part of the same transaction.
+-- carried_out (sqlite). Promise: which of these requests took effect, for whoever sent one again because no answer came. Asked
+-- by the guid of the change where a request is kept also if it changed nothing, or others may have sent the same: then that
+-- guid is among the requests, too.
+-- Differs from postgresql/carried_out.sql: json_each instead of an array; part of the same transaction.
 
 -- name: note
--- That it takes effect.
-insert into matrixsched_requests (request_guid, created_at) values (:change_guid, {now})
+-- That these changes take effect.
+insert into matrixsched_requests (request_guid, created_at)
+select g.value, {now} from json_each(:guids) as g where true
 on conflict do nothing;
 
 -- name: ask
-select exists (select 1 from matrixsched_requests where request_guid = :change_guid) as carried_out;
+select request_guid from matrixsched_requests where request_guid in (select value from json_each(:guids));

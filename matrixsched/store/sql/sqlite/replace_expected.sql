@@ -1,4 +1,5 @@
 -- replace_expected (sqlite). Promise: as schedule, but only over an action that is still at the guid the caller read.
+-- The new guid is among the requests, too (carried_out).
 -- Differs from postgresql/replace_expected.sql: several statements in one transaction; no NOTIFY.
 
 -- name: request

@@ -1,6 +1,6 @@
 -- reschedule (sqlite). Promise: a new guid and a new next time for a live action (with :revive also for a finished one),
 -- once per request; spec and counters stay. Interruptions counted in the queue row are taken over, for that row is dead
--- from here on.
+-- from here on. The new guid is among the requests, too (carried_out).
 -- Differs from postgresql/reschedule.sql: several statements in one transaction; no NOTIFY.
 
 -- name: request

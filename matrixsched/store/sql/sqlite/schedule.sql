@@ -1,5 +1,6 @@
 -- schedule (sqlite). Promise: each request is carried out once, however often and however late it is sent: only rows
--- whose request is new are written, each action with its guid and exactly one incoming row.
+-- whose request is new are written, each action with its guid and exactly one incoming row. Of some that are written the
+-- guids are among the requests, too (carried_out).
 -- Differs from postgresql/schedule.sql: several statements in one transaction; no lock timeout (there is one writer), no
 -- NOTIFY (workers watch data_version). `judge` says what is there, for RETURNING would double the price of `write`.
 -- With only_if_new it is asked first, for all ids. `write` runs once for each row, for JSON carries no payload bytes.
