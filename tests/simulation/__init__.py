@@ -9,10 +9,12 @@
     nemesis    who strikes, by chance or at a chosen place
     parts      what may be in a run beside actions
     semaphores, semaphore_…, planted_semaphores   such a part, with its own notes, checkers and mistakes
+    asked      what clients ask of actions, in their own words
     commit_checkers, end_checkers   what must be true of every run, a function each
+    time_checkers, period_checkers, budget_checkers   more of them: that work happens when it should, and not too often
     queues, queue_…, planted_queues   another one
     gates, gate_…, planted_gates   and another: limits, templates and quota
-    planting, planted   mistakes that the checkers must see
+    planting, planted, planted_times   mistakes that the checkers must see
     scenes, staged_parts   short runs, and as little of each part as they need
     crash_points        scenes, played once for every place at which something can go wrong
     sql_mutants         every small mistake in a statement; hunted in tests/hunting

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from simulation import planted_gates, planted_queues, planted_semaphores
+from simulation import planted_gates, planted_queues, planted_semaphores, planted_times
 from simulation.planted import PLANTED
 from simulation.planting import Planted
 
 BANK: tuple[Planted, ...] = (
     *PLANTED,
+    *planted_times.PLANTED,
     *planted_gates.PLANTED,
     *planted_semaphores.PLANTED,
     *planted_queues.PLANTED,

@@ -202,8 +202,8 @@ def stopped_with_its_lease(world: World) -> Objections:
     """A handler whose lease is not prolonged is cancelled before it ends, unless its process stood still."""
     for claimed, run in _started(world):
         claim = claimed.claim
-        limit = world.counted.leased_until[str(claim.guid), claim.attempt, str(claim.claimed_by)]
-        if _runs_past(world, run, limit):
+        limit = world.counted.leased_until.get((str(claim.guid), claim.attempt, str(claim.claimed_by)))
+        if limit is not None and _runs_past(world, run, limit):
             yield f"{name_of(claimed.attempt)} on {run.host} ran past its lease, which ended at {limit}"
 
 
@@ -230,15 +230,15 @@ def _runs_past(world: World, run: Run, limit: datetime) -> bool:
     ended_at = run.ended_at
     if run.handler == UNCANCELLABLE or (ended_at is None and world.loop.is_held(run.host)):
         return False
-    ended_at = ended_at or world.clock.now()
-    return ended_at > limit and not _stood_still(world, run.host, limit, ended_at)
+    return (ended_at or world.clock.now()) > _put_off_by_stops(world, run.host, limit)
 
 
-def _stood_still(world: World, host: str, since: datetime, until: datetime) -> bool:
-    return any(
-        fault.host == host and fault.kind == Fault.STOP and fault.begins_at <= until and fault.ends_at >= since
-        for fault in world.history.faults
-    )
+def _put_off_by_stops(world: World, host: str, limit: datetime) -> datetime:
+    """When a process must have done what it was to do by then: it may have stood still at that time."""
+    for fault in world.history.faults:
+        if fault.host == host and fault.kind == Fault.STOP and fault.begins_at <= limit <= fault.ends_at:
+            limit = fault.ends_at + REACTS_WITHIN
+    return limit
 
 
 AT_THE_END: tuple[Callable[[World], Objections], ...] = (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def on_target(world: World) -> Objections:
-    """Every attempt at what repeats is one at the next tick after the last one that ended, and each tick has its own."""
+    """Every attempt at what repeats is one at the first tick after the last one that ended: none is without a tick."""
     for version, claims in _repeated(world):
         assert version.asked.repeat is not None
         target, tick = first_target(version), claims[0].attempt.tick
@@ -43,7 +43,7 @@ def repeated_to_its_end(world: World) -> Objections:
         claimed, record = list(_with_records(world, claims))[-1]
         if expires_at is None or action.state == "failed":
             yield f"{name_of(claimed.attempt)}: it repeats without end, and is {action.state}"
-        elif record is not None and _ends_tick(world, claimed, record):
+        elif record is not None and record.verdict.state != "live" and _ends_tick(world, claimed, record):
             target = _next_target(repeat, claimed, record)
             if target.latest + repeat.jitter < expires_at:
                 yield f"{name_of(claimed.attempt)}: it is {action.state}, though {target} lies before {expires_at}"
@@ -76,10 +76,11 @@ def _ends_tick(world: World, claimed: ClaimNote, record: RecordNote) -> bool:
 
 
 def _next_target(repeat: Repeat, claimed: ClaimNote, record: RecordNote) -> Target:
-    """The tick after one that ended between the last that its handler, and the first that the database knew of it."""
+    """The tick after one that ended with its handler or later, but before it was recorded; by the reckoning of a worker
+    who may be ahead by as long as its claim was on the way."""
     run, tick_at = claimed.run, claimed.attempt.tick_at
     ended_at = run.ended_at if run is not None and run.ended_at is not None else claimed.at
-    latest = max(tick_at, record.at)
+    latest = max(tick_at, record.at + (claimed.at - claimed.asked_at))
     earliest = tick_at if isinstance(repeat.misfire, CatchUp) else max(tick_at, min(ended_at, record.at))
     return Target(_tick_after(repeat, earliest), _tick_after(repeat, latest))
 

@@ -155,7 +155,7 @@ PLANTED = (
     Planted(
         "a row is claimed before it is due",
         sql("claim.judge", "p.scheduled_at <= :now", "p.scheduled_at <= :now + 2000000"),
-        ("claimed_when_due", "early"),
+        ("claimed_when_due",),
     ),
     Planted(
         "a handler is called although its row was not rescheduled",
@@ -165,7 +165,7 @@ PLANTED = (
     Planted(
         "a dead row is claimed",
         sql("claim.judge", "and a.action_guid = d.action_guid"),
-        ("claimed_as_it_stands", "superseded"),
+        ("claimed_as_it_stands",),
     ),
     Planted(
         "claim and move without a fence",
@@ -178,7 +178,7 @@ PLANTED = (
             sql("claim.judge", "when d.blocked_until is not null then 'blocked'"),
             sql("move.judge", "when t.blocked_until is not null then 'blocked'"),
         ),
-        ("claimed_alone", "overlapping"),
+        ("claimed_alone",),
     ),
     Planted(
         "moving loses what is due later",

@@ -7,7 +7,7 @@ import pytest
 from simulation.bank import BANK
 from simulation.parts import Part
 from simulation.planting import Planted
-from simulation.world import PARTS, World, simulate
+from simulation.world import AT_EVERY_COMMIT, AT_EVERY_LOCK, AT_THE_END, PARTS, World, simulate
 
 EVERY = 8
 SEEDS_UNTIL_SEEN_MAX = 60
@@ -32,4 +32,9 @@ def test_every_bug_can_be_planted() -> None:
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_every_checker_of_a_part_has_a_bug_to_see(part: type[Part]) -> None:
     checkers = {check.__name__ for check in (*part.at_every_commit, *part.at_the_end)}
+    assert checkers <= {checker for bug in BANK for checker in bug.seen_by}
+
+
+def test_every_checker_of_actions_has_a_bug_to_see() -> None:
+    checkers = {check.__name__ for check in (*AT_EVERY_COMMIT, *AT_EVERY_LOCK, *AT_THE_END)} | {"overlooked"}
     assert checkers <= {checker for bug in BANK for checker in bug.seen_by}

@@ -98,7 +98,11 @@ def due_at_its_time(commit: Commit) -> Objections:
         action = commit.after.actions.get(row.id)
         if row.claimed_by is not None or action is None or (action.guid, action.state) != (row.guid, "live"):
             continue
-        if row.due > max(commit.now, action.scheduled_at) and not _was_interrupted(commit, row) and not _is_blocked(commit, row):
+        if (
+            row.due > max(commit.now, action.scheduled_at)
+            and not _was_interrupted(commit, row)
+            and not _is_blocked(commit, row)
+        ):
             yield f"{row.id} at {row.guid} is due at {moment(row.due)}, not at {moment(action.scheduled_at)}"
 
 
@@ -172,6 +176,12 @@ class Overlooked:
         self._looked_at = world.clock.now()
         self._since: dict[tuple[str, str, int], tuple[datetime, frozenset[str]]] = {}
         """Since when a row lies there, and who could have taken it all the time."""
+        self._served: dict[int, datetime] = {}
+        """When something was last moved or claimed in a shard: what else lies there has to wait its turn."""
+
+    def committed(self, commit: Commit) -> None:
+        if commit.transition.name in ("move", "claim", "claim_gated") and isinstance(commit.transition, Noted):
+            self._served[commit.transition.arguments[0]] = self._world.clock.now()
 
     def look(self) -> None:
         now = self._world.clock.now()
@@ -186,6 +196,7 @@ class Overlooked:
             name = row.id, row.guid, row.attempt
             hosts = frozenset(host for host, knows in able.items() if self._handler(row) in knows)
             since, earlier = seen.get(name, (now, hosts))
+            since = max(since, self._served.get(row.shard, since))
             if hosts & earlier:
                 self._since[name] = since, hosts & earlier
                 self._judge(row, since, hosts & earlier)
@@ -212,8 +223,8 @@ class Overlooked:
         return self._world.snapshot.actions[row.id].handler
 
     def _able_hosts(self) -> dict[str, frozenset[str]]:
-        """Who has room, is well and has been so for a while; and what they know."""
-        well_since = self._world.clock.now() - timedelta(seconds=2)
+        """Who has room, is well and has been so for as long as is rested after failures; and what they know."""
+        well_since = self._world.clock.now() - 5 * self._world.size.policy.rest_max
         return {
             host: frozenset(process.worker._app.handlers.names)
             for host, process in self._world.processes.items()

@@ -448,6 +448,7 @@ class World:
             return
         self._take_notes(commit)
         self.counted.committed(commit)
+        self.overlooked.committed(commit)
         for part in self.parts:
             part.committed(commit)
         self.snapshot = after
