@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
+from uuid import UUID
 
 import anyio
 import anyio.lowlevel
@@ -21,7 +22,7 @@ from matrixsched.events import StepFailed
 from matrixsched.store.news import News
 from matrixsched.store.transition import Transition
 from matrixsched.worker.policy import WorkerPolicy
-from simulation import commit_checkers, end_checkers, lock_checkers
+from simulation import commit_checkers, end_checkers, lock_checkers, tidy_checkers
 from simulation.actors import (
     BEHAVIOURS,
     KNOWN_TO_ONE,
@@ -176,6 +177,8 @@ class World:
         self.last_seen: dict[str, ActionRow] = {}
         self.versions: defaultdict[str, list[str]] = defaultdict(list)
         """The guids that an action has had, in order."""
+        self.turn_began: dict[tuple[str, UUID], int] = {}
+        """When the present turn of each chore began, by its holder."""
         self.wrecks: list[Wreck] = []
         self.locks: dict[int, Lock] = {}
         """The shards that are locked, as the last commit left them."""
@@ -427,7 +430,8 @@ class World:
             part.committed(commit)
         self.snapshot = after
         self._follow_versions(after)
-        self._judge(commit, commit_checkers.AT_EVERY_COMMIT)
+        self._judge(commit, (*commit_checkers.AT_EVERY_COMMIT, *tidy_checkers.AT_EVERY_COMMIT))
+        self._follow_turns(commit)
         for part in self.parts:
             self._judge(commit, part.at_every_commit)
         self._tell()
@@ -443,6 +447,15 @@ class World:
             versions = self.versions[action.id]
             if not versions or versions[-1] != action.guid:
                 versions.append(action.guid)
+
+    def _follow_turns(self, commit: Commit) -> None:
+        """A turn begins with the first taking since the last one was over."""
+        if isinstance(commit.transition, Noted) and commit.answer:
+            name, *arguments = commit.transition.name, *commit.transition.arguments
+            if name == "take_chore":
+                self.turn_began.setdefault((arguments[0], arguments[1]), commit.now)
+            elif name == "end_chore":
+                self.turn_began.pop((arguments[0], arguments[1]), None)
 
     def _take_notes(self, commit: Commit) -> None:
         history, transition = self.history, commit.transition
