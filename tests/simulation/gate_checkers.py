@@ -19,6 +19,7 @@ from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.store.values import Claimed
 from simulation.commit_checkers import Commit, Objections, name_of
 from simulation.database import microseconds, moment
+from simulation.faults import Noted
 from simulation.gate_notes import GateState, Grant, Kind, Window, gated, lanes_asked, notes_of
 
 LATE_US = 50_000
@@ -82,13 +83,42 @@ def told_is_told(commit: Commit) -> Objections:
     name, until = commit.transition.arguments  # type: ignore[attr-defined]
     notes = notes_of(commit.world)
     before, after = notes.before.pace(name), notes.after.pace(name)
-    ends_at = microseconds(until) if isinstance(until, datetime) else commit.now + until // timedelta(microseconds=1)
+    ends_at = _ends_at(until, commit.now)
     if after is None or after.slow_until is None or after.slow_until < ends_at:
         yield f"{name} was told to slow down until {moment(ends_at)}, but is {after}"
     elif before is not None and before.is_slowed(commit.now):
         was, is_now = before.at(commit.now), after.at(commit.now)
         if after.slow_until < (before.slow_until or 0) or (was is not None and (is_now is None or is_now > was)):
             yield f"{name} was {before}, and is {after}"
+
+
+def set_as_asked(commit: Commit) -> Objections:
+    """A limit that is set has the rate and the pool that were asked for."""
+    if commit.transition.name != "set_limit" or not isinstance(commit.transition, Noted):
+        return
+    name, rate = commit.transition.arguments
+    row = notes_of(commit.world).after.limits.get(name)
+    wanted = (None, None) if rate is None else (rate.requests, rate.per // timedelta(microseconds=1))
+    if row is None or (row.requests, row.per_us, row.pool) != (*wanted, commit.transition.options["pool"]):
+        yield f"{name} was set to {rate}, but is {row}"
+
+
+def paused_as_asked(commit: Commit) -> Objections:
+    """A template that is paused is so until the end that was asked for; one that is resumed is not."""
+    if commit.transition.name not in ("pause_template", "resume_template") or not commit.answer:
+        return
+    if not isinstance(commit.transition, Noted):
+        return
+    name, *until = commit.transition.arguments
+    template = notes_of(commit.world).after.templates[name]
+    ends_at = _ends_at(until[0], commit.now) if until and until[0] is not None else None
+    wanted = (commit.now if until else None, ends_at)
+    if (template.paused_at, template.paused_until) != wanted:
+        yield f"{name} was to be paused at and until {wanted}, but is {template}"
+
+
+def _ends_at(until: datetime | timedelta, now: int) -> int:
+    return microseconds(until) if isinstance(until, datetime) else now + until // timedelta(microseconds=1)
 
 
 def opens_at_once(commit: Commit) -> Objections:
@@ -381,6 +411,8 @@ AT_EVERY_COMMIT: tuple[Callable[[Commit], Objections], ...] = (
     closed,
     slots_are_taken,
     told_is_told,
+    set_as_asked,
+    paused_as_asked,
     opens_at_once,
     gated_claim_is_fenced,
     oldest_first,

@@ -348,4 +348,14 @@ PLANTED = (
         shards_in_turn,
         ("lost", "superseded", "overlapping", "claimed_as_it_stands"),
     ),
+    Planted(
+        "pruning knows nothing of how long actions are kept",
+        sql("prune_actions.choose", "finished_at < :now - :keep", "finished_at < :now - 0 * :keep"),
+        ("pruned_when_old",),
+    ),
+    Planted(
+        "nothing old is found",
+        sql("prune_actions.choose", "limit :limit", "limit 0 * :limit"),
+        ("tidied_when_done",),
+    ),
 )

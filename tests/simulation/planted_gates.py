@@ -268,4 +268,17 @@ PLANTED = (
     Planted(
         "a handler is called after its slot is void", with_gates(slow_answers, worker(UsesVoidSlots)), ("in_its_slot",)
     ),
+    Planted(
+        "limits are stored ten times as fast",
+        with_gates(sql("write_limit.write", "set requests = :requests", "set requests = 10 * :requests")),
+        ("set_as_asked",),
+    ),
+    Planted(
+        "pausing a template does nothing",
+        with_gates(
+            often("pause"),
+            sql("pause_template", "paused_at = :now, paused_until = :until", "paused_at = null, paused_until = null"),
+        ),
+        ("paused_as_asked",),
+    ),
 )

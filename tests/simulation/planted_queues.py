@@ -381,4 +381,17 @@ PLANTED = (
     planted(
         "processors that are told where to go stand still", all_of(worker(StandsStillWhenTold), impatient), "quiet"
     ),
+    planted(
+        "pausing a queue does nothing",
+        all_of(
+            sql("queue_settings.pause", "values (:queue, 1,", "values (:queue, 0,"),
+            sql("queue_settings.pause", "set paused = 1", "set paused = 0"),
+        ),
+        "set_as_asked",
+    ),
+    planted(
+        "whatever is said of processors is not kept",
+        sql("queue_settings.write", "processors_max = :processors_max", "processors_max = null"),
+        "set_as_asked",
+    ),
 )

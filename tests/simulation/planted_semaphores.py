@@ -196,4 +196,18 @@ PLANTED = (
     planted("an event is told although it is void", worker(TellsWhatIsOver), "told_while_it_counts"),
     planted("an event is told once at most", worker(TellsOnce), "told"),
     planted("an event counts as void that is not", worker(HoldsEventsForVoid), "void_only_if_over"),
+    planted(
+        "enqueueing again keeps the old priority",
+        sql("enqueue_tasks.write", "set priority = excluded.priority", "set priority = t.priority"),
+        "enqueued_as_asked",
+    ),
+    planted(
+        "renewing does nothing",
+        sql(
+            "renew_tasks",
+            "set hold_until = :now + (select hold_for from matrixsched_semaphores where key = :semaphore)",
+            "set hold_until = hold_until",
+        ),
+        "renewed_as_asked",
+    ),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from matrixsched.rules.queues import NewItem, StoredTask
+from matrixsched.rules.queues import NewItem, QueueSettings, StoredTask
 from simulation.commit_checkers import Commit, Objections
 from simulation.database import microseconds, moment
 from simulation.faults import Noted
@@ -261,6 +262,25 @@ def told_by_the_manager(commit: Commit) -> Objections:
 # Helpers.
 
 
+def set_as_asked(commit: Commit) -> Objections:
+    """A queue that is paused, resumed or given other settings is then as it was asked to be."""
+    asked, notes = _asked(commit, "pause_queue", "resume_queue", "change_queue_settings"), notes_of(commit.world)
+    if asked is None:
+        return
+    queue: int = asked.arguments[0]
+    before, after = notes.before, notes.after
+    was = QueueSettings(queue=queue, paused=before.is_paused(queue), processors_max=before.processors_max(queue))
+    match asked.name:
+        case "pause_queue":
+            wanted = replace(was, paused=True)
+        case "resume_queue":
+            wanted = replace(was, paused=False)
+        case _:
+            wanted = asked.arguments[1](was)
+    if (wanted.paused, wanted.processors_max) != (after.is_paused(queue), after.processors_max(queue)):
+        yield f"queue {queue} was to be {wanted}, but is {after.settings.get(queue)}"
+
+
 def _asked(commit: Commit, *names: str) -> Noted[Any] | None:
     asked = commit.transition
     return asked if isinstance(asked, Noted) and asked.name in names else None
@@ -310,4 +330,5 @@ AT_EVERY_COMMIT: tuple[Callable[[Commit], Objections], ...] = (
     settled_by_good_receipts,
     answered_truly,
     told_by_the_manager,
+    set_as_asked,
 )

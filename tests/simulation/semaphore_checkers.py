@@ -137,6 +137,29 @@ def held_as_agreed(commit: Commit) -> Objections:
             yield f"{_name(task)} holds its place until {task.hold_until}, not {expected}"
 
 
+def enqueued_as_asked(commit: Commit) -> Objections:
+    """Whoever is enqueued, for the first time or again, has the priority that was asked for."""
+    if commit.transition.name != "enqueue_tasks" or not isinstance(commit.transition, Noted):
+        return
+    key, tasks = commit.transition.arguments[:2]
+    for wanted in tasks:
+        task = notes_of(commit.world).after.tasks.get((key, wanted.id))
+        if task is None or task.priority != wanted.priority:
+            yield f"{wanted.id} of {key} was enqueued with priority {wanted.priority:g}, but is {task}"
+
+
+def renewed_as_asked(commit: Commit) -> Objections:
+    """Whoever is told that its place is renewed holds it for `hold_for` from now on."""
+    if commit.transition.name != "renew_tasks" or not isinstance(commit.transition, Noted):
+        return
+    key, after = commit.transition.arguments[0], notes_of(commit.world).after
+    hold_for = after.semaphores[key].hold_for
+    expected = None if hold_for is None else commit.now + hold_for
+    for task in (after.tasks[key, id] for id in commit.answer):
+        if task.hold_until != expected:
+            yield f"{_name(task)} was renewed, but is held until {task.hold_until}, not {expected}"
+
+
 # What tells of it.
 
 
@@ -242,6 +265,8 @@ AT_EVERY_COMMIT = (
     task_kept,
     turn_kept,
     held_as_agreed,
+    enqueued_as_asked,
+    renewed_as_asked,
     one_event_each,
     marked,
     carried_out_once,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
+from uuid import UUID
 
 import anyio
 import anyio.lowlevel
@@ -27,6 +28,7 @@ from simulation import (
     end_checkers,
     lock_checkers,
     period_checkers,
+    tidy_checkers,
     time_checkers,
 )
 from simulation.actors import (
@@ -57,6 +59,7 @@ AT_EVERY_COMMIT = (
     *commit_checkers.AT_EVERY_COMMIT,
     *time_checkers.AT_EVERY_COMMIT,
     *budget_checkers.AT_EVERY_COMMIT,
+    *tidy_checkers.AT_EVERY_COMMIT,
 )
 AT_EVERY_LOCK = (*lock_checkers.AT_EVERY_LOCK, *time_checkers.AT_EVERY_LOCK)
 AT_THE_END = (*end_checkers.AT_THE_END, *period_checkers.AT_THE_END, *budget_checkers.AT_THE_END)
@@ -193,6 +196,8 @@ class World:
         self.last_seen: dict[str, ActionRow] = {}
         self.versions: defaultdict[str, list[str]] = defaultdict(list)
         """The guids that an action has had, in order."""
+        self.turn_began: dict[tuple[str, UUID], int] = {}
+        """When the present turn of each chore began, by its holder."""
         self.wrecks: list[Wreck] = []
         self.locks: dict[int, Lock] = {}
         """The shards that are locked, as the last commit left them."""
@@ -454,6 +459,7 @@ class World:
         self.snapshot = after
         self._follow_versions(after)
         self._judge(commit, AT_EVERY_COMMIT)
+        self._follow_turns(commit)
         for part in self.parts:
             self._judge(commit, part.at_every_commit)
         self._tell()
@@ -469,6 +475,15 @@ class World:
             versions = self.versions[action.id]
             if not versions or versions[-1] != action.guid:
                 versions.append(action.guid)
+
+    def _follow_turns(self, commit: Commit) -> None:
+        """A turn begins with the first taking since the last one was over."""
+        if isinstance(commit.transition, Noted) and commit.answer:
+            name, *arguments = commit.transition.name, *commit.transition.arguments
+            if name == "take_chore":
+                self.turn_began.setdefault((arguments[0], arguments[1]), commit.now)
+            elif name == "end_chore":
+                self.turn_began.pop((arguments[0], arguments[1]), None)
 
     def _take_notes(self, commit: Commit) -> None:
         history, transition = self.history, commit.transition
