@@ -85,15 +85,15 @@ def early(facts: Facts) -> Objections:
 
 
 def superseded(facts: Facts) -> Objections:
-    """No version is claimed after the answer that it was replaced, moved or cancelled."""
+    """No claim of a version begins after the answer that it was replaced, moved or cancelled."""
     for operations in facts.operations_of.values():
         replaced: list[Operation] = []
         for one in operations:
             if one.is_certain and one.replied is not None:
                 for old in replaced:
                     for claim in facts.claims_of.get(old.guid or "", []):
-                        if claim.at > one.replied:
-                            late_s = claim.at - one.replied
+                        late_s = claim.lease_ends - facts.lease_s - one.replied
+                        if late_s > 0:
                             yield f"{_claim(claim)}, {late_s:.3f} s after the answer to {one.name} ({one.what})"
                 replaced = [*replaced, one]
 

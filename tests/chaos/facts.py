@@ -85,6 +85,8 @@ class Claim:
     due: float | None
     """When it was due before; None where it was claimed as it was moved."""
     seq: int
+    lease_ends: float
+    """As it was claimed: a lease after its statement began, while it is noted when that ends."""
     over_at: float | None = None
     """When it was no longer held."""
     taken_over: bool = False
@@ -292,7 +294,9 @@ def _claims(changes: Iterable[Change], place: str) -> list[Claim]:
             before.taken_over = claim is not None or one.interrupted > 0
         if claim is not None and claim != was_claim:
             name = one.id if place == "task" else one.guid or ""
-            made = Claim(one.writer, one.id, name, one.attempt or 0, claim, one.at, one.was_due, one.seq)
+            made = Claim(
+                one.writer, one.id, name, one.attempt or 0, claim, one.at, one.was_due, one.seq, one.due or 0.0
+            )
             current[row] = made
             found.append(made)
     return found

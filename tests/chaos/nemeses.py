@@ -20,7 +20,7 @@ from chaos.place import Place
 from chaos.proxy import Link, Proxy
 from chaos.setting import LEASE_S
 
-WISH_S = 2.0
+WISH_S = 5.0
 """How long is waited for a commit of the kinds whose turn it is that an answer to them is lost."""
 BUSY = 20
 """With fewer commits in that time the database was hardly there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from chaos.audit import Change
 from chaos.campaign import judge
 from chaos.facts import ActionRow, Facts, Remembered, Told
-from chaos.fleet import Incarnation
 from chaos.made_up import (
     altered,
     called,
@@ -27,9 +25,8 @@ from chaos.made_up import (
 )
 from chaos.nemeses import Fault
 from chaos.notes import Notes, Tail, read_notes
-from chaos.nursery import Child
 from chaos.setting import PLACES
-from chaos.watching import Sample, Snapshot, Wait, is_confirmed, waited_for_processor
+from chaos.watching import Sample, Snapshot
 
 
 def objecting(facts: Facts) -> dict[str, list[str]]:
@@ -434,6 +431,14 @@ def test_a_claim_before_a_gate_that_spends_what_it_takes_is_as_it_should_be():
     assert objecting(facts) == {}
 
 
+def test_a_claim_that_began_before_the_answer_to_a_cancellation_may_be_noted_after_it():
+    facts = quiet_run()
+    facts.operations.append(called("c9", 10.02, "cancel", guid="h", replied=10.03))
+    facts.actions["a"] = ActionRow("a", "h", "cancelled", 0, 0, 0)
+    altered(facts, "row", 0, due=12.02)
+    assert objecting(facts) == {}
+
+
 def test_in_which_order_a_statement_gives_places_says_nothing():
     facts = quiet_run()
     overtaken_by_the_less_important(facts)
@@ -454,39 +459,3 @@ def test_half_a_note_of_a_process_that_was_killed_spoils_no_other(tmp_path: Path
     Notes(path).write(kind="done", id="a")
     assert [note["kind"] for note in read_notes(path)] == ["begun", "done"]
     assert Tail(path).look() == {"begun": 1, "done": 1}
-
-
-@pytest.mark.parametrize(
-    ("killed", "asked_to_end", "code", "badly"),
-    [
-        (True, False, -9, False),
-        (False, True, 0, False),
-        (False, True, 1, True),
-        (False, True, None, True),  # it had to be killed in the end
-        (False, False, 0, True),  # by itself, whenever: also while everything was drained
-    ],
-)
-def test_who_ends_by_itself_or_not_well_is_told_from_others(
-    killed: bool, asked_to_end: bool, code: int | None, badly: bool
-):
-    process = Child(101)
-    process.returncode = code
-    one = Incarnation("w1", process, Path("w1.log"), 0.0, killed=killed, asked_to_end=asked_to_end)
-    assert one.ended_badly is badly
-
-
-@pytest.mark.parametrize(
-    ("writer", "waited_s", "confirmed"),
-    [("w1", 0.8, True), ("w1", 0.3, False), ("w2", 0.8, False)],
-)
-def test_a_worker_that_says_it_was_blocked_is_believed_if_it_was_kept_from_running(
-    writer: str, waited_s: float, confirmed: bool
-):
-    said = Fault("stall", "w1", 10.2, 11.2)
-    waits = [Wait(writer, 9.0, 10.0, 0.9), Wait(writer, 10.0, 10.9, waited_s), Wait(writer, 11.5, 12.0, 0.5)]
-    assert is_confirmed(said, waits) is confirmed
-
-
-def test_the_kernel_counts_how_long_a_process_waited():
-    assert all(seconds >= 0 for seconds in waited_for_processor(os.getpid()).values())
-    assert f"{os.getpid()}" in waited_for_processor(os.getpid())
