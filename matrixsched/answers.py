@@ -7,15 +7,20 @@ been in time. A call is refused, or said to have changed nothing, only if none o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID
 
 from matrixsched.calls import Exists, Scheduled
-from matrixsched.errors import ActionExists, ActionNotFound
+from matrixsched.errors import ActionExists, ActionFinished, ActionNotFound, GuidMismatch
 from matrixsched.rules.action import Action
-from matrixsched.store.transition import Conversation
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Conversation, Transition
 from matrixsched.store.transitions import Transitions
 from matrixsched.store.values import NewAction, Written
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +94,14 @@ def earlier(
     if guid in carried_out:
         return Scheduled(action_id, guid, False, True, running=bool(found) and found[0].status.running)
     return as_found(found[0]) if found else None
+
+
+async def sent_again(store: Store, operation: Transition[T], closing: Transition[bool]) -> T:
+    """The answer to a change that may be on its way already: what is refused now, or changes nothing, must not be done
+    when an earlier try arrives late."""
+    with suppress(ActionNotFound, ActionFinished, GuidMismatch):
+        answer = await store.run(operation)
+        if isinstance(answer, Scheduled) and answer.changed:
+            return answer
+    await store.run(closing)
+    return await store.run(operation)

@@ -18,10 +18,14 @@ class Operation(Transition[T]):
     as long as the transaction it is part of."""
 
     waiting: Callable[[timedelta | None], Conversation[T]]
+    closing: Transition[bool] | None = None
+    """Lets an earlier try that may still be on its way change nothing when it arrives."""
 
     def patient(self, lock_timeout: timedelta) -> Transition[T]:
         return Transition(self.name, lambda: self.waiting(lock_timeout))
 
 
-def operation(name: str, waiting: Callable[[timedelta | None], Conversation[T]]) -> Operation[T]:
-    return Operation(name, lambda: waiting(None), waiting)
+def operation(
+    name: str, waiting: Callable[[timedelta | None], Conversation[T]], closing: Transition[bool] | None = None
+) -> Operation[T]:
+    return Operation(name, lambda: waiting(None), waiting, closing)

@@ -31,6 +31,10 @@ class Hygiene(Protocol):
         """Which of these requests, or of the guids that requests were to write, took effect."""
         ...
 
+    def close_request(self, request_guid: UUID) -> Transition[bool]:
+        """Let a request not be carried out any more; False if it was before, or is closed."""
+        ...
+
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Transition[Swept]:
         """Delete the dead ones of the next rows in processing; cut leases that end later than `reach` from now."""
         ...

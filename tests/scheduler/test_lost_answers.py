@@ -204,3 +204,24 @@ async def test_the_same_new_action_by_the_name_of_its_request_is_not_refused(app
     assert (first.created, again.changed, again.guid) == (True, False, first.guid)
     with pytest.raises(ActionExists):
         await app.schedule("note", id="n", delay=HOUR, exists="error", request_id="another")
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [("reschedule", ActionNotFound), ("run_now", ActionNotFound), ("cancel", ActionNotFound)],
+)
+async def test_what_was_refused_is_not_done_when_its_first_try_arrives_late(app: App, change: str, refused: Any):
+    run, late = app.store.run, list[Transition[Any]]()
+
+    async def under_way(transition: Transition[Any]) -> Any:
+        if late or transition.name not in CHANGING:
+            return await run(transition)
+        late.append(transition)
+        raise OutcomeUnknown("under way")
+
+    app.store.run = under_way  # type: ignore[method-assign]
+    with pytest.raises(refused):
+        await CHANGES[change](app, uuid4(), None)
+    guid = (await app.schedule("note", id="n", delay=HOUR)).guid
+    await run(late[0])
+    assert (await app.get("n")).meta.guid == guid

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from matrixsched.rules.retry import Retry
 from matrixsched.store.values import Answer
+from simulation import answer_checkers
 from simulation.commit_checkers import Objections, name_of
 from simulation.database import EPOCH, ActionRow, moment
 from simulation.history import ClaimNote, Ended, Operation, RecordNote, Reply, Run
@@ -69,7 +70,7 @@ def _is_allowed_failed(world: World, action: ActionRow, records: list[RecordNote
 def _is_allowed_quarantined(world: World, action: ActionRow, records: list[RecordNote]) -> str | None:
     policy = _policy(world, action)
     claims = world.history.claims_of.get(UUID(action.guid), [])
-    interrupted = sum(_is_interrupted(claimed) for claimed in claims)
+    interrupted = sum(_is_interrupted(claimed) and _is_explained(world, claimed) for claimed in claims)
     return None if policy is None or interrupted > policy.max_interruptions else f"interrupted {interrupted} times"
 
 
@@ -213,7 +214,7 @@ def _may_overlap(world: World, earlier: Run, later: Run) -> bool:
     if earlier.ending is Ended.OVERRUN:
         return True  # it ignored its limit: not promised otherwise
     claimed = _claim_of(world, earlier)
-    return claimed is None or world.history.is_explained(earlier.host, claimed.asked_at, later.started_at)
+    return claimed is not None and world.history.is_explained(earlier.host, claimed.asked_at, later.started_at)
 
 
 def counted(world: World) -> Objections:
@@ -340,4 +341,6 @@ AT_THE_END: tuple[Callable[[World], Objections], ...] = (
     not_made_up,
     targets,
     quiet,
+    answer_checkers.told_what_was_done,
+    answer_checkers.failed_for_a_reason,
 )

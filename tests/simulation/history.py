@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,6 +13,15 @@ from matrixsched.context import Context
 from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.outcome import Verdict
 from matrixsched.store.values import Answer
+
+STOP_THAT_MATTERS = timedelta(seconds=1)
+"""Leases are prolonged long before they end, and trusted for so much less than they last."""
+_REFUSALS = ("busy", "unavailable")
+_ABOUT_CLAIMS = frozenset(
+    ("move", "claim", "claim_gated", "close_fence", "claimed_by", "extend", "record", "record_deliveries", "give_back")
+    + ("take_tasks", "extend_tasks", "done_tasks", "retry_tasks", "set_aside_tasks")
+)
+"""The calls by which a worker gets what it holds, keeps it and gets rid of it: actions, and tasks of queues."""
 
 Key = tuple[UUID, int, UUID]
 """An attempt by name: guid, number, claimed by."""
@@ -57,6 +66,7 @@ class Operation:
     """Drawn for it: the versions that it may write are among them."""
     reply: Reply = Reply.OPEN
     replied: int | None = None
+    replied_at: datetime | None = None
     changed: bool = False
     interval: timedelta | None = None
     """Of what it schedules for every tick of a grid that begins with the run."""
@@ -134,6 +144,14 @@ class FaultNote:
     begins_at: datetime
     ends_at: datetime
 
+    @property
+    def loses_claims(self) -> bool:
+        """Whether a worker may lose what it holds by it. A refusal is no excuse: nothing was done, the worker knows it,
+        and has to try again. Neither is what happens to a call about something else, or too short a stop."""
+        if self.kind in ("crash", "stop"):
+            return self.kind == "crash" or self.ends_at - self.begins_at >= STOP_THAT_MATTERS
+        return self.kind not in _REFUSALS and self.what in _ABOUT_CLAIMS
+
 
 class History:
     def __init__(self, now: Callable[[], datetime], *, keeps_trace: bool) -> None:
@@ -183,7 +201,7 @@ class History:
         self.reply(operation, Reply.OK, changed=True)
 
     def reply(self, operation: Operation, reply: Reply, *, changed: bool = False, what: object = "") -> None:
-        operation.reply, operation.changed = reply, changed
+        operation.reply, operation.changed, operation.replied_at = reply, changed, self._now()
         operation.replied = self.note(operation.client, operation.kind, *operation.ids, reply, changed, what)
 
     # Workers.
@@ -242,6 +260,15 @@ class History:
         self.faults.append(fault)
         return fault
 
+    def is_hit(self, host: str, since: datetime, until: datetime) -> bool:
+        """Whether any fault hit that host between two instants."""
+        return any(self._hits(host, since, until))
+
     def is_explained(self, host: str, since: datetime, until: datetime) -> bool:
-        """Whether a fault hit that host between two instants."""
-        return any(fault.host == host and fault.begins_at <= until and fault.ends_at >= since for fault in self.faults)
+        """Whether a fault hit that host between two instants by which it may lose what it holds."""
+        return any(fault.loses_claims for fault in self._hits(host, since, until))
+
+    def _hits(self, host: str, since: datetime, until: datetime) -> Iterator[FaultNote]:
+        return (
+            fault for fault in self.faults if fault.host == host and fault.begins_at <= until and fault.ends_at >= since
+        )

@@ -16,14 +16,17 @@ from uuid import UUID
 import anyio
 
 from matrixsched import scheduler
+from matrixsched.errors import DatabaseError
 from matrixsched.rules import outcome
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
+from matrixsched.worker.giving_back import GivingBack
 from matrixsched.worker.leases import Held, Leases
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.runner import Runner
 from simulation.actors import SimulatedWorker
+from simulation.faults import Fault
 from simulation.planting import (
     FENCE,
     NO_FENCE,
@@ -134,6 +137,67 @@ class StopsLeasesFirst(SimulatedWorker):
                 yield
             finally:
                 keeping.cancel_scope.cancel()
+
+
+class _Discouraged(Recorder):
+    def _put_back(self, batch: Any) -> None:
+        for ended in batch:
+            self._leases.drop(ended.claim)
+
+
+class DropsOutcomes(SimulatedWorker):
+    """Sends nothing again."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.recorder.__class__ = _Discouraged
+
+
+class _Fearful(Leases):
+    async def extend(self, store: Store) -> float:
+        try:
+            return await super().extend(store)
+        except DatabaseError:
+            for held in self._held.values():
+                held.lost = True
+            raise
+
+
+class LosesLeases(SimulatedWorker):
+    """Takes everything for lost that it could not prolong at the first try."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.leases.__class__ = _Fearful
+
+
+class _Forgetful(GivingBack):
+    async def step(self) -> float:
+        try:
+            return await super().step()
+        except DatabaseError:
+            for held in self._unstarted:
+                self._forget(held)
+            self._unstarted.clear()
+            raise
+
+
+class GivesBackOnce(SimulatedWorker):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.runner.giving_back.__class__ = _Forgetful
+
+
+def often_refused(world: World) -> None:
+    world.plan.rates = {Fault.UNAVAILABLE: 0.3}
+
+
+def often_unanswered(world: World) -> None:
+    world.plan.rates[Fault.REPLY_LOST] = 0.2
+
+
+def often_late(world: World) -> None:
+    world.plan.rates[Fault.LATE] = 0.2
 
 
 def _with_wrong_clock(world: World, schedule: Callable[..., Any]) -> Callable[..., Any]:
@@ -342,6 +406,45 @@ PLANTED = (
             "return self._clock.now()",
         ),
         ("early", "targets", "expired_when_late", "ended_as_allowed", "abandoned", "overlapping"),
+    ),
+    Planted(
+        "outcomes are dropped when the database is away for a moment",
+        edited(
+            Recorder, "_record", "except _PASSING:\n        self._put_back(batch)", "except _PASSING:\n        pass"
+        ),
+        ("abandoned", "doubled", "liveness", "quiet"),
+    ),
+    Planted(
+        "all leases are lost when they could not be prolonged once",
+        worker(LosesLeases),
+        ("abandoned", "doubled", "overlapping"),
+    ),
+    Planted(
+        "what could not be given back is forgotten",
+        all_of(worker(GivesBackOnce), often_restarted, often_refused),
+        ("abandoned", "ended_as_allowed"),
+    ),
+    Planted(
+        "a refusal is told although it was done",
+        all_of(often_unanswered, edited(scheduler, "unwritten", "if proofs[new.id] in carried_out", "if False")),
+        ("told_what_was_done",),
+    ),
+    Planted(
+        "a change that was done is told to be refused",
+        all_of(often_unanswered, edited(scheduler, "earlier", "if not carried_out", "if True")),
+        ("told_what_was_done",),
+    ),
+    Planted(
+        "what was refused is done when its first try arrives",
+        all_of(often_late, edited(scheduler, "sent_again", "await store.run(closing)", "pass")),
+        ("told_what_was_done",),
+    ),
+    Planted(
+        "a change is always said to be busy",
+        edited(
+            scheduler.Scheduler, "change", "return await self._perform(operation, connection)", "raise DatabaseBusy('')"
+        ),
+        ("failed_for_a_reason",),
     ),
     Planted(
         "an id has another shard each time",

@@ -37,6 +37,11 @@ class PostgresHygiene(PostgresAsking):
         return {row["request_guid"] for row in rows}
 
     @transition
+    def close_request(self, request_guid: UUID) -> Conversation[bool]:
+        rows = yield self._ask("close_request", request_guid=request_guid)
+        return bool(rows)
+
+    @transition
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Conversation[Swept]:
         (row,) = yield self._ask(
             "sweep_dead",

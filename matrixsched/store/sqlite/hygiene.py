@@ -46,6 +46,11 @@ class SqliteHygiene(SqliteAsking):
         return {UUID(row["request_guid"]) for row in rows}
 
     @transition
+    def close_request(self, request_guid: UUID) -> Conversation[bool]:
+        rows = yield self._ask("close_request", request_guid=str(request_guid), now=self._now())
+        return bool(rows)
+
+    @transition
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Conversation[Swept]:
         now = self._now()
         rows = yield self._ask(
