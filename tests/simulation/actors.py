@@ -25,6 +25,7 @@ from matrixsched.errors import (
     DatabaseUnavailable,
     GuidMismatch,
     MatrixSchedError,
+    TaskNotFound,
 )
 from matrixsched.rules.outcome import Cancel, HandlerOutcome, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
@@ -253,7 +254,8 @@ class Client:
         try:
             yield operation
         except MatrixSchedError as error:
-            history.reply(operation, _reply_to(error, operation), what=type(error).__name__)
+            reply = reply_to(error, is_whole=len(operation.ids) == 1)
+            history.reply(operation, reply, what=type(error).__name__)
         finally:
             OPERATION.reset(token)
 
@@ -421,12 +423,12 @@ def _interval_of(repeat: Repeat | None) -> timedelta | None:
     return repeat.interval if isinstance(repeat, Every) and repeat.anchor == EPOCH else None
 
 
-def _reply_to(error: MatrixSchedError, operation: Operation) -> Reply:
+def reply_to(error: MatrixSchedError, *, is_whole: bool = True) -> Reply:
+    """What its caller knows by an error; what is written in several transactions is not whole."""
     match error:
         case DatabaseUnavailable() | DatabaseBusy():
-            # Many are written in several transactions: the first ones may have been carried out.
-            return Reply.FAILED if len(operation.ids) == 1 else Reply.UNKNOWN
-        case ActionNotFound() | ActionExists() | ActionFinished() | GuidMismatch():
+            return Reply.FAILED if is_whole else Reply.UNKNOWN
+        case ActionNotFound() | ActionExists() | ActionFinished() | GuidMismatch() | TaskNotFound():
             return Reply.REFUSED
         case _:
             return Reply.UNKNOWN

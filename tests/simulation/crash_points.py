@@ -7,7 +7,7 @@ is the same to the letter. Two faults at once are tried by sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import chain
 from random import Random
@@ -17,10 +17,10 @@ from matrixsched.worker.policy import WorkerPolicy
 from simulation.actors import BEHAVIOURS, Client
 from simulation.faults import Fault
 from simulation.nemesis import Aim, AimedNemesis, Where
+from simulation.planting import Plant
 from simulation.scenes import Scene
-from simulation.world import Result, Size, World
-
-Prepare = Callable[[World], None]
+from simulation.sizes import Size
+from simulation.world import Result, World
 
 SEED = 8131
 HOSTS = ("worker", "client")
@@ -61,12 +61,12 @@ def pairs_of_faults(scene: Scene, count: int, chance: Random) -> Iterator[tuple[
         yield tuple(chance.sample(single, k=2))
 
 
-def play(scene: Scene, aims: Sequence[Aim], *, prepare: Prepare | None = None) -> Result:
+def play(scene: Scene, aims: Sequence[Aim], *, prepare: Plant | None = None) -> Result:
     """The scene with these faults."""
     return stage(scene, aims, prepare=prepare).run()
 
 
-def stage(scene: Scene, aims: Sequence[Aim], *, prepare: Prepare | None = None, keeps_trace: bool = False) -> World:
+def stage(scene: Scene, aims: Sequence[Aim], *, prepare: Plant | None = None, keeps_trace: bool = False) -> World:
     """A world in which the scene is about to be played; `prepare` may plant a mistake in it."""
 
     def prepare_all(world: World) -> None:
@@ -81,7 +81,7 @@ def stage(scene: Scene, aims: Sequence[Aim], *, prepare: Prepare | None = None, 
     return World(SEED, keeps_trace=keeps_trace, prepare=prepare_all)
 
 
-def is_playable(scene: Scene, prepare: Prepare) -> bool:
+def is_playable(scene: Scene, prepare: Plant) -> bool:
     """Whether the scene still has its parts when that is planted."""
     world = stage(scene, (), prepare=prepare)
     world.dispose()

@@ -18,6 +18,7 @@ from matrixsched.store.store import Store
 from matrixsched.store.values import Acquired, GatedClaim
 from simulation.commit_checkers import Commit
 from simulation.history import Key
+from simulation.parts import notes_taken
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -265,7 +266,7 @@ class GateNotes:
 
 
 def notes_of(world: World) -> GateNotes:
-    return next(part.notes for part in world.parts if part.name == "gates")  # type: ignore[attr-defined]
+    return notes_taken(world, GateNotes)
 
 
 def key_of(attempt: Attempt) -> Key:

@@ -17,7 +17,7 @@ from matrixsched.rules.lanes import ANY_KEY, GLOBAL, handler_limit, key_limit, t
 from matrixsched.rules.outcome import HandlerOutcome, SlowDown
 from matrixsched.rules.templates import TemplateChange
 from matrixsched.store.transition import Transition
-from simulation.actors import NAMES, OPERATION, Behaviour, Client, _handler
+from simulation.actors import NAMES, OPERATION, Behaviour, Client, register_handlers
 from simulation.commit_checkers import Commit, Objections
 from simulation.gate_checkers import AT_EVERY_COMMIT, unlisted
 from simulation.gate_end_checkers import AT_THE_END
@@ -116,9 +116,7 @@ class GatesPart(Part):
 
     def register(self, app: App, host: str) -> None:
         self.notes.time_answers(app.store, host)
-        for name, behaviour in self.behaviours.items():
-            timeout = timedelta(seconds=behaviour.timeout_s)
-            app.action(name, retry=behaviour.retry, timeout=timeout)(_handler(self._world, host, behaviour))
+        register_handlers(app, self._world, host, self.behaviours)
 
     @property
     def behaviours(self) -> Mapping[str, Behaviour]:

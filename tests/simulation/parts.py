@@ -6,7 +6,7 @@ Actions are in every run. A seed switches on some of the parts beside them: few 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from matrixsched.app import App
 from simulation.actors import Behaviour, Client
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 Call = Callable[[Client], Awaitable[None]]
+N = TypeVar("N")
 
 
 class Part:
@@ -53,6 +54,12 @@ class Part:
     def unrest(self) -> Objections:
         """What is not at rest at the end of a run."""
         return iter(())
+
+
+def notes_taken(world: World, kind: type[N]) -> N:
+    """The notes of that kind, which one of the parts takes."""
+    (notes,) = (one for part in world.parts if isinstance(one := getattr(part, "notes", None), kind))
+    return notes
 
 
 def with_part(part: type[Part]) -> Callable[[World], None]:

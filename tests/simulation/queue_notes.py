@@ -17,6 +17,7 @@ from simulation.commit_checkers import Commit
 from simulation.database import microseconds
 from simulation.faults import Noted
 from simulation.history import Operation, Reply
+from simulation.parts import notes_taken
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -266,7 +267,7 @@ _NOTE = {
 
 
 def notes_of(world: World) -> QueueNotes:
-    return next(part.notes for part in world.parts if hasattr(part, "notes") and isinstance(part.notes, QueueNotes))
+    return notes_taken(world, QueueNotes)
 
 
 def receipts_of(asked: Noted[Any]) -> Iterator[Receipt]:

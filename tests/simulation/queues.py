@@ -13,8 +13,6 @@ import anyio
 from matrixsched.app import App
 from matrixsched.context import Context
 from matrixsched.errors import (
-    DatabaseBusy,
-    DatabaseUnavailable,
     MatrixSchedError,
 )
 from matrixsched.events import ProcessorsAssigned
@@ -38,7 +36,7 @@ from matrixsched.rules.queues import VISIBILITY_MIN, NewItem
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import every
 from simulation import queue_checkers, queue_end_checkers
-from simulation.actors import Behaviour, Client, Trouble
+from simulation.actors import Behaviour, Client, Trouble, reply_to
 from simulation.commit_checkers import Commit, Objections
 from simulation.database import EPOCH
 from simulation.history import Ended, Reply
@@ -290,10 +288,8 @@ class Queues(Part):
         try:
             yield put
             put.reply = Reply.OK
-        except (DatabaseUnavailable, DatabaseBusy):
-            put.reply = Reply.FAILED
-        except MatrixSchedError:
-            put.reply = Reply.UNKNOWN
+        except MatrixSchedError as error:
+            put.reply = reply_to(error)
         history.note(by, kind, *items, put.reply, *put.ids)
 
     async def deliver(self, client: Client) -> None:

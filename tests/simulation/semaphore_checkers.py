@@ -10,6 +10,7 @@ from matrixsched.store.semaphores import Balanced, TaskName
 from simulation.commit_checkers import Commit, Objections
 from simulation.database import moment
 from simulation.faults import Noted
+from simulation.parts import notes_taken
 from simulation.semaphore_notes import SemaphoreNotes, SemaphoreRow, State, TaskRow
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def notes_of(world: World) -> SemaphoreNotes:
-    (notes,) = (one for part in world.parts if isinstance(one := getattr(part, "notes", None), SemaphoreNotes))
-    return notes
+    return notes_taken(world, SemaphoreNotes)
 
 
 # Places.

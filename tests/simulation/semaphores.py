@@ -14,12 +14,12 @@ import anyio
 
 from matrixsched.app import App
 from matrixsched.context import Context
-from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, MatrixSchedError, TaskNotFound
+from matrixsched.errors import MatrixSchedError
 from matrixsched.rules.outcome import HandlerOutcome, RetryAt
 from matrixsched.rules.semaphore import EVENT_RETRY, acquired_handler, event_id, semaphore_of, try_release_handler
 from matrixsched.semaphores import Acquired, TaskSemaphore, TryRelease
 from simulation import semaphore_checkers, semaphore_end_checkers
-from simulation.actors import OPERATION, Behaviour, Client, Trouble, _handler
+from simulation.actors import OPERATION, Behaviour, Client, Trouble, _handler, reply_to
 from simulation.commit_checkers import Commit, Objections
 from simulation.history import Operation, Reply
 from simulation.parts import Call as Doing
@@ -257,16 +257,6 @@ class Semaphores(Part):
             yield call
             history.reply(call.operation, Reply.OK, what=call.answer)
         except MatrixSchedError as error:
-            history.reply(call.operation, _reply_to(error), what=type(error).__name__)
+            history.reply(call.operation, reply_to(error), what=type(error).__name__)
         finally:
             OPERATION.reset(token)
-
-
-def _reply_to(error: MatrixSchedError) -> Reply:
-    match error:
-        case DatabaseUnavailable() | DatabaseBusy():
-            return Reply.FAILED
-        case TaskNotFound():
-            return Reply.REFUSED
-        case _:
-            return Reply.UNKNOWN

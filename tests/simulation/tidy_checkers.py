@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from uuid import UUID
 
 from matrixsched.rules.action import State
 from matrixsched.store.chores import TIDY
 from simulation.commit_checkers import Commit, Objections
 from simulation.database import ActionRow, moment
 from simulation.faults import Noted
+
+
+class Turns:
+    """When the present turn of each chore began, by its holder: with the first taking since the last one was over."""
+
+    def __init__(self) -> None:
+        self.began: dict[tuple[str, UUID], int] = {}
+
+    def committed(self, commit: Commit) -> None:
+        if not isinstance(commit.transition, Noted) or not commit.answer:
+            return
+        if commit.transition.name == "take_chore":
+            self.began.setdefault(commit.transition.arguments[:2], commit.now)  # type: ignore[arg-type]
+        elif commit.transition.name == "end_chore":
+            self.began.pop(commit.transition.arguments[:2], None)  # type: ignore[arg-type]
 
 
 def pruned_when_old(commit: Commit) -> Objections:
@@ -27,7 +43,7 @@ def tidied_when_done(commit: Commit) -> Objections:
     if commit.transition.name != "end_chore" or not isinstance(commit.transition, Noted) or not commit.answer:
         return
     name, holder = commit.transition.arguments[:2]
-    began = commit.world.turn_began.get((name, holder))
+    began = commit.world.turns.began.get((name, holder))
     if name != TIDY or began is None:
         return
     for action in commit.after.actions.values():

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
-from uuid import UUID
 
 import anyio
 import anyio.lowlevel
@@ -21,7 +20,6 @@ from matrixsched.errors import MatrixSchedError, WorkerError
 from matrixsched.events import StepFailed
 from matrixsched.store.news import News
 from matrixsched.store.transition import Transition
-from matrixsched.worker.policy import WorkerPolicy
 from simulation import (
     budget_checkers,
     commit_checkers,
@@ -52,6 +50,7 @@ from simulation.nemesis import Nemesis, RandomNemesis
 from simulation.parts import Part
 from simulation.queues import Queues
 from simulation.semaphores import Semaphores
+from simulation.sizes import draw_size
 
 T = TypeVar("T")
 
@@ -72,64 +71,6 @@ PART_SHARE = 0.3
 PARTS: tuple[type[Part], ...] = (Semaphores, Queues, GatesPart)
 _INJECTED = ("DatabaseUnavailable", "DatabaseBusy", "OutcomeUnknown")
 _LOCK_ONLY = frozenset({"acquire_shard", "beat_shard", "release_shard", "close_fence"})
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How large a run is; drawn from its seed."""
-
-    shards: int
-    workers: int
-    clients: int
-    callers: int
-    ids: int
-    operations: int
-    think_s: float
-    chaos_s: float
-    is_told: bool
-    """Workers are told of changes; otherwise they look by themselves only."""
-    policy: WorkerPolicy
-
-
-def draw_size(chance: Random) -> Size:
-    return Size(
-        shards=chance.randint(1, 8),
-        workers=chance.randint(2, 4),
-        clients=chance.randint(2, 3),
-        callers=chance.randint(1, 3),
-        ids=chance.randint(3, 25),
-        operations=chance.randint(10, 24),
-        think_s=chance.choice((0.5, 2.0, 5.0)),
-        chaos_s=chance.uniform(12, 45),
-        is_told=chance.random() < 0.4,
-        policy=WorkerPolicy(
-            **_draw_leases(chance),
-            concurrency=chance.randint(1, 4),
-            batch_max=chance.randint(1, 5),
-            timeout_grace=timedelta(seconds=2),
-            stop_grace=timedelta(seconds=chance.choice((0, 3, 20))),
-            keep_done=timedelta(seconds=chance.choice((5, 30, 3600))),
-            keep_cancelled=timedelta(seconds=chance.choice((5, 30, 3600))),
-            keep_failed=timedelta(seconds=chance.choice((5, 30, 3600))),
-            keep_expired=timedelta(seconds=chance.choice((5, 30, 3600))),
-            tidy_every=timedelta(seconds=chance.choice((2, 10, 30))),
-            tidy_batch=chance.choice((2, 10, 500)),
-            history_max=chance.choice((1, 5, 50)),
-        ),
-    )
-
-
-def _draw_leases(chance: Random) -> dict[str, timedelta]:
-    """How long things are held and leased, and how often looked at: some hold shards over many heartbeats."""
-    shard_lease_s, attempt_lease_s = chance.choice((4.0, 10.0)), chance.choice((4.0, 10.0, 10.0))
-    return {
-        "shard_lease": timedelta(seconds=shard_lease_s),
-        "heartbeat": timedelta(seconds=chance.choice((0.02, shard_lease_s / 4))),
-        "attempt_lease": timedelta(seconds=attempt_lease_s),
-        "lease_margin": timedelta(seconds=attempt_lease_s / 10),
-        "rest_max": timedelta(seconds=chance.choice((0.5, 1.0, 2.0))),
-        "hold_max": timedelta(seconds=chance.choice((0.1, 0.25, 1.5))),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +137,7 @@ class World:
         self.last_seen: dict[str, ActionRow] = {}
         self.versions: defaultdict[str, list[str]] = defaultdict(list)
         """The guids that an action has had, in order."""
-        self.turn_began: dict[tuple[str, UUID], int] = {}
-        """When the present turn of each chore began, by its holder."""
+        self.turns = tidy_checkers.Turns()
         self.wrecks: list[Wreck] = []
         self.locks: dict[int, Lock] = {}
         """The shards that are locked, as the last commit left them."""
@@ -459,7 +399,7 @@ class World:
         self.snapshot = after
         self._follow_versions(after)
         self._judge(commit, AT_EVERY_COMMIT)
-        self._follow_turns(commit)
+        self.turns.committed(commit)
         for part in self.parts:
             self._judge(commit, part.at_every_commit)
         self._tell()
@@ -475,15 +415,6 @@ class World:
             versions = self.versions[action.id]
             if not versions or versions[-1] != action.guid:
                 versions.append(action.guid)
-
-    def _follow_turns(self, commit: Commit) -> None:
-        """A turn begins with the first taking since the last one was over."""
-        if isinstance(commit.transition, Noted) and commit.answer:
-            name, *arguments = commit.transition.name, *commit.transition.arguments
-            if name == "take_chore":
-                self.turn_began.setdefault((arguments[0], arguments[1]), commit.now)
-            elif name == "end_chore":
-                self.turn_began.pop((arguments[0], arguments[1]), None)
 
     def _take_notes(self, commit: Commit) -> None:
         history, transition = self.history, commit.transition
