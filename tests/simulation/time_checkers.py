@@ -174,35 +174,41 @@ class Overlooked:
     def __init__(self, world: World) -> None:
         self._world = world
         self._looked_at = world.clock.now()
-        self._waiting: dict[tuple[str, str, int], tuple[timedelta, frozenset[str]]] = {}
-        """For how long a row lies there in a shard that nobody has, and who could have taken it all the time."""
+        self._since: dict[tuple[str, str, int], tuple[datetime, frozenset[str]]] = {}
+        """Since when a row lies there, and who could have taken it all the time."""
+        self._served: dict[int, datetime] = {}
+        """When something was last moved or claimed in a shard: what else lies there has to wait its turn."""
+
+    def committed(self, commit: Commit) -> None:
+        if commit.transition.name in ("move", "claim", "claim_gated") and isinstance(commit.transition, Noted):
+            self._served[commit.transition.arguments[0]] = self._world.clock.now()
 
     def look(self) -> None:
         now = self._world.clock.now()
-        passed = now - self._looked_at
-        if passed < self.LOOKS_EVERY:
+        if now - self._looked_at < self.LOOKS_EVERY:
             return
         self._looked_at = now
         due = [row for row in self._world.snapshot.queue if self._is_due(row)]
         able = self._able_hosts() if due else {}
-        before, self._waiting = self._waiting, {}
+        seen = self._since
+        self._since = {}
         for row in due:
             name = row.id, row.guid, row.attempt
             hosts = frozenset(host for host, knows in able.items() if self._handler(row) in knows)
-            waited, earlier = before.get(name, (timedelta(0), hosts))
-            if not hosts & earlier:
-                waited, earlier = timedelta(0), hosts
-            elif name in before and row.shard not in self._world.locks:
-                waited += passed
-            if hosts and not self._is_overlooked(row, waited, hosts & earlier):
-                self._waiting[name] = waited, hosts & earlier
+            since, earlier = seen.get(name, (now, hosts))
+            since = max(since, self._served.get(row.shard, since))
+            if hosts & earlier:
+                self._since[name] = since, hosts & earlier
+                self._judge(row, since, hosts & earlier)
+            elif hosts:
+                self._since[name] = now, hosts
 
-    def _is_overlooked(self, row: QueueRow, waited: timedelta, hosts: frozenset[str]) -> bool:
-        if waited <= self._world.size.policy.rest_max + timedelta(seconds=1):
-            return False
-        who = ", ".join(sorted(hosts))
-        self._world.violate("overlooked", f"{row.id} at {row.guid} is due since {moment(row.due)}, seen by {who}")
-        return True
+    def _judge(self, row: QueueRow, since: datetime, hosts: frozenset[str]) -> None:
+        policy = self._world.size.policy
+        if self._world.clock.now() - since > policy.rest_max + timedelta(seconds=1):
+            who = ", ".join(sorted(hosts))
+            self._world.violate("overlooked", f"{row.id} at {row.guid} is due since {moment(row.due)}, seen by {who}")
+            del self._since[row.id, row.guid, row.attempt]
 
     def _is_due(self, row: QueueRow) -> bool:
         """Whether it is due, and neither a gate nor a lock holds it."""
