@@ -28,12 +28,12 @@ def told_what_was_done(world: World) -> Objections:
 
 
 def failed_for_a_reason(world: World) -> Objections:
-    """A call fails, or ends without an answer, only if a fault hit its client meanwhile."""
+    """A call fails only if a fault hit its client meanwhile."""
     for operation in _changes(world):
-        if operation.reply not in (Reply.FAILED, Reply.UNKNOWN) or operation.replied_at is None:
+        if operation.reply is not Reply.FAILED or operation.replied_at is None:
             continue
         if not world.history.is_hit(operation.client, operation.called_at, operation.replied_at):
-            yield f"{_name(operation)} ended as {operation.reply} without a fault"
+            yield f"{_name(operation)} failed without a fault"
 
 
 def _changes(world: World) -> list[Operation]:

@@ -409,10 +409,8 @@ PLANTED = (
     ),
     Planted(
         "outcomes are dropped when the database is away for a moment",
-        edited(
-            Recorder, "_record", "except _PASSING:\n        self._put_back(batch)", "except _PASSING:\n        pass"
-        ),
-        ("abandoned", "doubled", "liveness", "quiet"),
+        worker(DropsOutcomes),
+        ("abandoned", "doubled"),
     ),
     Planted(
         "all leases are lost when they could not be prolonged once",
