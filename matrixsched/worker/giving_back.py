@@ -70,8 +70,9 @@ class GivingBack:
     def _leave_to_others(self) -> None:
         """Forget what has come due by itself meanwhile, or was claimed again, be it by ourselves."""
         earliest = self._clock.monotonic() - LEASES_UNTIL_OVER * self._policy.attempt_lease.total_seconds()
-        ours = [held for held in self._unstarted if held.asked_at > earliest and held.attempt.claim in self._leases]
-        for held in self._unstarted:
-            if held not in ours:
+        unstarted, self._unstarted = self._unstarted, []
+        for held in unstarted:
+            if held.asked_at > earliest and held.attempt.claim in self._leases:
+                self._unstarted.append(held)
+            else:
                 self._forget(held)
-        self._unstarted = ours

@@ -148,8 +148,10 @@ class FaultNote:
     def loses_claims(self) -> bool:
         """Whether a worker may lose what it holds by it. A refusal is no excuse: nothing was done, the worker knows it,
         and has to try again. Neither is what happens to a call about something else, or too short a stop."""
-        if self.kind in ("crash", "stop"):
-            return self.kind == "crash" or self.ends_at - self.begins_at >= STOP_THAT_MATTERS
+        if self.kind.startswith("crash"):
+            return True  # before or after a call, or at any await
+        if self.kind == "stop":
+            return self.ends_at - self.begins_at >= STOP_THAT_MATTERS
         return self.kind not in _REFUSALS and self.what in _ABOUT_CLAIMS
 
 

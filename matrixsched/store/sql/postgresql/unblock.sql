@@ -1,7 +1,8 @@
 -- unblock (postgresql). Promise: of these actions, of which an attempt at an earlier version has just ended or was
 -- given back, the present version is due at its own time again if it was put behind that attempt. A statement of its own,
 -- after `record` or `give_back`: what was moved or put off between the snapshot of that one and its locks is seen only
--- from here on; and nobody puts it off any more, for the row of the attempt is gone or unclaimed. Never waits. Sent again it does nothing.
+-- from here on; and nobody puts it off any more, for the row of the attempt is gone or unclaimed. Never waits. Sent again
+-- it does nothing.
 with ended as materialized (
     select e.shard_id, e.action_id
       from unnest(cast(:shard_ids as integer[]), cast(:action_ids as text[])) as e (shard_id, action_id)
