@@ -41,6 +41,7 @@ from matrixsched.calls import (
 from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import BATCH_MAX, Coalescer
 from matrixsched.errors import (
+    ActionExists,
     ActionFinished,
     ActionNotFound,
     BadInput,
@@ -374,6 +375,9 @@ class Scheduler:
         answers: dict[str, Written | Found] = {one.id: one for one in written}
         if left := [new for new in batch if new.id not in answers]:
             answers |= yield from unwritten(self._do, left, own_guid, replaces=replaces)
+        for new in batch:
+            if only_if_new and isinstance(there := answers.get(new.id), Found) and not there.is_repeated:
+                raise ActionExists(new.id, there.action.meta.guid)
         return [answers.get(new.id) for new in batch]
 
     def _change(
