@@ -216,8 +216,12 @@ class Overlooked:
         action = self._world.snapshot.actions.get(row.id)
         is_live = action is not None and (action.guid, action.state) == (row.guid, "live")
         is_open = row.lane in ("", "event") or row.lane.startswith("handler:")
-        lock = self._world.locks.get(row.shard)
-        return is_live and is_open and row.due <= now and (lock is None or lock.heartbeat_at > now - 1_000_000)
+        return is_live and is_open and row.due <= now and not self._is_held(row.shard, now)
+
+    def _is_held(self, shard: int, now: int) -> bool:
+        """Whether somebody has its lock who is slow, or gone, and whose lease is not over."""
+        lock, lease = self._world.locks.get(shard), self._world.size.policy.shard_lease // _INSTANT
+        return lock is not None and now - lease <= lock.heartbeat_at <= now - 1_000_000
 
     def _handler(self, row: QueueRow) -> str:
         return self._world.snapshot.actions[row.id].handler
