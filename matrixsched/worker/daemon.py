@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -19,6 +20,7 @@ import matrixsched
 from matrixsched.clock import Clock
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
+from matrixsched.rules.queues import VISIBILITY_MIN
 from matrixsched.store.news import News
 from matrixsched.store.store import Store
 from matrixsched.worker.balancing import Balancing
@@ -262,10 +264,19 @@ class Worker:
         if News.QUEUES in news and self.runs_queues:
             self.processors.hear()
 
-    def _start(self, group: anyio.abc.TaskGroup, name: str, step: Step, wakeup: Wakeup) -> None:
-        group.start_soon(self._paced, name, step, wakeup, name=f"matrixsched {name}")
+    def _start(
+        self,
+        group: anyio.abc.TaskGroup,
+        name: str,
+        step: Step,
+        wakeup: Wakeup,
+        *,
+        again_within: timedelta = timedelta.max,
+    ) -> None:
+        """`again_within`: a step that failed is tried again so soon, however often it has failed."""
+        group.start_soon(self._paced, name, step, wakeup, again_within, name=f"matrixsched {name}")
 
-    async def _paced(self, name: str, step: Step, wakeup: Wakeup) -> None:
+    async def _paced(self, name: str, step: Step, wakeup: Wakeup, again_within: timedelta) -> None:
         await paced(
             name,
             step,
@@ -273,7 +284,7 @@ class Worker:
             clock=self._clock,
             chance=self._chance,
             events=self._events,
-            rest_max_s=self.policy.rest_max.total_seconds() * 5,
+            rest_max_s=min(self.policy.rest_max * 5, again_within).total_seconds(),
         )
 
     async def _forward_room(self) -> None:
@@ -333,17 +344,12 @@ class Worker:
     async def _kept_leases(self) -> AsyncIterator[None]:
         """Prolong leases from a thread with its own loop and connection, which no handler that blocks can stop."""
         store = self._store.sibling()
-        storage = self._app.queues.storage_over(store)
-        batches = self.processors.batches
 
         async def keep() -> None:
             await _opened(store, self._clock.sleep)
             try:
                 async with anyio.create_task_group() as keeping:
-                    if self.runs_actions:
-                        self._start(keeping, "extend", lambda: self.leases.extend(store), Wakeup())
-                    if self.runs_queues:
-                        self._start(keeping, "prolong", lambda: batches.prolong(storage), Wakeup())
+                    self._start_prolonging(keeping, store)
             finally:
                 await store.close()
 
@@ -357,6 +363,16 @@ class Worker:
             # The thread takes its time to disconnect; this loop may have others to serve meanwhile.
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(life.close)
+
+    def _start_prolonging(self, keeping: anyio.abc.TaskGroup, store: Store) -> None:
+        """What fails is tried again soon: a few refusals in a row must not cost what is held, if the database is back
+        in time."""
+        if self.runs_actions:
+            lease = self.policy.attempt_lease
+            self._start(keeping, "extend", lambda: self.leases.extend(store), Wakeup(), again_within=lease / 9)
+        if self.runs_queues:
+            batches, storage = self.processors.batches, self._app.queues.storage_over(store)
+            self._start(keeping, "prolong", lambda: batches.prolong(storage), Wakeup(), again_within=VISIBILITY_MIN / 3)
 
     # By hand.
 

@@ -32,7 +32,6 @@ from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Every, Repeat, catch_up, cron, every
 from matrixsched.scheduler import SchedulerPolicy
 from matrixsched.worker.daemon import Worker
-from matrixsched.worker.pace import Wakeup
 from simulation.asked import NotingApp
 from simulation.database import EPOCH
 from simulation.faults import FaultyStore
@@ -205,12 +204,8 @@ class SimulatedWorker(Worker):
 
     @asynccontextmanager
     async def _kept_leases(self) -> AsyncIterator[None]:
-        store = self._store.sibling()
         async with anyio.create_task_group() as keeping:
-            keeping.start_soon(self._paced, "extend", lambda: self.leases.extend(store), Wakeup())
-            if self.runs_queues:
-                storage = self._app.queues.storage_over(store)
-                keeping.start_soon(self._paced, "prolong", lambda: self.processors.batches.prolong(storage), Wakeup())
+            self._start_prolonging(keeping, self._store.sibling())
             try:
                 yield
             finally:

@@ -132,7 +132,7 @@ class StopsLeasesFirst(SimulatedWorker):
             async def extend() -> float:
                 return 1.0 if self.stopping.is_set() else await self.leases.extend(store)
 
-            keeping.start_soon(self._paced, "extend", extend, Wakeup())
+            self._start(keeping, "extend", extend, Wakeup())
             try:
                 yield
             finally:
