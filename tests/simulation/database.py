@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.store.sqlite.store import SqliteStore
@@ -31,6 +32,11 @@ class QueueRow(NamedTuple):
     is_incoming: bool
     shard: int
     lane: str
+
+    @property
+    def key(self) -> tuple[UUID, int, UUID]:
+        """Of the attempt that has claimed it."""
+        return UUID(self.guid), self.attempt, UUID(self.claimed_by)
 
     def is_leased(self, now: int) -> bool:
         return self.claimed_by is not None and self.due > now

@@ -189,11 +189,11 @@ def started_once(world: World) -> Objections:
 
 
 def started_in_time(world: World) -> Objections:
-    """No handler is started on a claim whose lease may be over: its row may be in other hands."""
-    lease = world.size.policy.attempt_lease
+    """No handler is started on a claim whose lease is over: its row may be in other hands."""
     for claimed in world.history.claims.values():
-        if claimed.run is not None and claimed.run.started_at >= claimed.at + lease:
-            yield f"{_run(claimed.run)} started at {claimed.run.started_at}, claimed at {claimed.at}"
+        run, until = claimed.run, claimed.started_under
+        if run is not None and until is not None and run.started_at >= until:
+            yield f"{_run(run)} started at {run.started_at}, leased until {until}"
 
 
 def overlapping(world: World) -> Objections:

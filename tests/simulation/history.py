@@ -70,6 +70,8 @@ class Operation:
     changed: bool = False
     interval: timedelta | None = None
     """Of what it schedules for every tick of a grid that begins with the run."""
+    is_named: bool = False
+    """By a request id, under which it may be sent again after a refusal: its first try may still come through late."""
 
     @property
     def keeps_counters(self) -> bool:
@@ -118,6 +120,9 @@ class ClaimNote:
     settled_as: str | None = None
     next_at: datetime | None = None
     """When the same guid was claimed again."""
+    leased_until: datetime | None = None
+    started_under: datetime | None = None
+    """Until when it was leased when its handler was started."""
 
     @property
     def claim(self) -> Claim:
@@ -219,6 +224,12 @@ class History:
             earlier.append(claimed)
             self.claims[claim.guid, claim.attempt, claim.claimed_by] = claimed
 
+    def leased(self, leases: Iterable[tuple[Key, datetime]]) -> None:
+        """As the rows of attempts say."""
+        for key, until in leases:
+            if key in self.claims:
+                self.claims[key].leased_until = until
+
     def started(self, host: str, context: Context) -> Run:
         number = self.note(host, "started", context.id, context.guid, context.attempt, context.tick)
         run = Run(
@@ -235,7 +246,7 @@ class History:
         self.runs.append(run)
         for claimed in self.claims_of.get(context.guid, ()):
             if claimed.claim.attempt == context.attempt and claimed.host == host and claimed.run is None:
-                claimed.run = run
+                claimed.run, claimed.started_under = run, claimed.leased_until
         return run
 
     def ended(self, run: Run, ending: Ended) -> None:

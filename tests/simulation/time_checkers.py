@@ -185,7 +185,8 @@ class Overlooked:
 
     def look(self) -> None:
         now = self._world.clock.now()
-        if now - self._looked_at < self.LOOKS_EVERY:
+        passed = now - self._looked_at
+        if passed < self.LOOKS_EVERY:
             return
         self._looked_at = now
         due = [row for row in self._world.snapshot.queue if self._is_due(row)]
@@ -197,6 +198,8 @@ class Overlooked:
             hosts = frozenset(host for host, knows in able.items() if self._handler(row) in knows)
             since, earlier = seen.get(name, (now, hosts))
             since = max(since, self._served.get(row.shard, since))
+            if row.shard in self._world.locks:
+                since = min(now, since + passed)  # whoever has the shard now may be one whom faults keep from claiming
             if hosts & earlier:
                 self._since[name] = since, hosts & earlier
                 self._judge(row, since, hosts & earlier)

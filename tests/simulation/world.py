@@ -41,7 +41,7 @@ from simulation.actors import (
 )
 from simulation.asked import AskedNotes
 from simulation.commit_checkers import Commit, Objections
-from simulation.database import ActionRow, Lock, SimulatedDatabase, Snapshot
+from simulation.database import ActionRow, Lock, SimulatedDatabase, Snapshot, moment
 from simulation.faults import LATE_S, SLOW_S, Fault, FaultPlan, Noted, draw_plan
 from simulation.gates import GatesPart
 from simulation.history import FaultNote, History
@@ -419,6 +419,8 @@ class World:
     def _take_notes(self, commit: Commit) -> None:
         history, transition = self.history, commit.transition
         history.claimed(commit.host, commit.attempts, commit.asked_at)
+        if commit.attempts or transition.name == "extend":
+            history.leased((row.key, moment(row.due)) for row in commit.after.queue if row.claimed_by is not None)
         self.asked.committed(commit)
         if not isinstance(transition, Noted):
             return
