@@ -301,7 +301,13 @@ class Processors:
             self.on_batch_end(batch, plan)
 
     async def _settle(self, batch: Batch, plan: Plan) -> None:
-        await self._settling.carry_out(batch, plan, may_wait=lambda: not self._stopping.is_set())
+        patient_until = self._clock.monotonic() + self._policy.farewell.total_seconds()
+
+        def may_wait() -> bool:
+            """A stop is not held up for long; but what was done is not to be done again for a moment's failure."""
+            return not self._stopping.is_set() or self._clock.monotonic() < patient_until
+
+        await self._settling.carry_out(batch, plan, may_wait)
         delays = [when.total_seconds() for _, when in plan.retries if isinstance(when, timedelta)]
         if delays:
             self._rota.expect(self._clock.monotonic() + min(delays))

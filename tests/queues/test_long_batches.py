@@ -14,6 +14,7 @@ from matrixsched.events import BatchEnded, StepFailed
 from matrixsched.queues.ledger import Fate, Ledger
 from matrixsched.queues.results import Done, HandlerStats, RetryAt
 from matrixsched.queues.storage import QueueStorage
+from matrixsched.worker import WorkerPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -190,6 +191,21 @@ async def test_what_was_done_is_settled_once_the_database_is_back(crew: Crew, er
             crew.clock.advance(SECOND)
         await until(lambda: len(crew.of(BatchEnded)) == 1)
     assert (crew.ended.processed, calls) == (1, [1])
+
+
+@pytest.mark.parametrize(("failures", "processed"), [(2, 1), (9, 0)])
+async def test_a_stop_waits_a_farewell_long_for_the_database_to_be_back(crew: Crew, failures: int, processed: int):
+    crew.handle("emails", lambda tasks: None)
+    crew.storage.fails["done"] = [DatabaseUnavailable("away")] * failures
+    await crew.emails("ada")
+    async with crew.at_work() as processors:
+        await until(lambda: crew.storage.calls.count("done") == 1)
+        processors.stop()
+        while not crew.of(BatchEnded):
+            crew.clock.advance(SECOND)
+            await anyio.wait_all_tasks_blocked()
+    assert (crew.ended.processed, crew.ended.left) == (processed, 1 - processed)
+    assert crew.storage.calls.count("done") <= 1 + WorkerPolicy().farewell / SECOND
 
 
 async def test_an_answer_that_was_lost_is_not_taken_for_a_loss_of_the_task(crew: Crew):

@@ -224,8 +224,8 @@ PLANTED = (
         edited(
             Runner,
             "accept",
-            "self._put(self._leases.take(attempt, asked_at))",
-            "self._put(held := self._leases.take(attempt, asked_at)); self._put(held)",
+            "self._put(self._take(attempt, asked_at))",
+            "self._put(held := self._take(attempt, asked_at)); self._put(held)",
         ),
         ("started_once",),
     ),

@@ -158,14 +158,18 @@ def _deadly(world: World) -> dict[str, Behaviour]:
 # … of gates.
 
 
-async def _two_under_a_limit(client: Client) -> None:
-    await client.ask("schedule", "a", limit=KEY)
-    await client.ask("schedule", "b", limit=KEY)
+async def _some_under_a_limit(client: Client) -> None:
+    """They come due together, so that whoever claims them has some whose slots are still to begin."""
+    ids = ("a", "b", "c")
+    with client._called("schedule", *ids, delay_s=0.2) as operation:
+        calls = [call("quick", id=id, delay=timedelta(seconds=0.2), limit=KEY) for id in ids]
+        await client._app.schedule_many(calls)
+        client._ok(operation, True)
 
 
 async def _stopped_before_its_slot(client: Client) -> None:
     """One is claimed, and waits for its slot to begin, when all workers are told to stop."""
-    await _two_under_a_limit(client)
+    await _some_under_a_limit(client)
     await _when_claimed(client.world, "a")
     for process in client.world.processes.values():
         process.worker.stop(at_once=True)
@@ -241,7 +245,7 @@ SCENES: tuple[Scene, ...] = (
     Scene("known to nobody", _known_to_nobody, lasts_s=2, policy=TIDIES_OFTEN),
     Scene("replaced as seen", _replaced_as_seen, lasts_s=1.5),
     Scene("quarantined", _quarantined, lasts_s=3, policy=SHORT_LEASES, handlers=_deadly),
-    Scene("under a limit", _two_under_a_limit, lasts_s=0.6, parts=(OneLimit,)),
+    Scene("under a limit", _some_under_a_limit, lasts_s=0.6, parts=(OneLimit,)),
     Scene("stopped before its slot", _stopped_before_its_slot, lasts_s=2, parts=(OneLimit,)),
     Scene("campaign", _a_message_of_a_campaign, lasts_s=0.5, parts=(OneTemplate,)),
     Scene("told to slow down", _told_to_slow_down, lasts_s=1.3, parts=(ToldOnce,)),

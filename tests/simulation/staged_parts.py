@@ -43,10 +43,10 @@ def staged(world: World, part: type[P]) -> P:
 
 
 class OneLimit(GatesPart):
-    """One key, whose actions start a quarter of a second from each other."""
+    """One key, whose actions start a twentieth of a second from each other."""
 
     async def install(self, app: App) -> None:
-        await app.limits.set(key_limit(KEY), "4/s")
+        await app.limits.set(key_limit(KEY), "20/s")
         self.notes.follow(LIMITS)
 
 

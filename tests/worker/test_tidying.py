@@ -89,7 +89,7 @@ async def test_finished_actions_requests_and_dead_rows_go(app: App, clock: Manua
     assert await worker.tidying.step() == EVERY_S
     assert [action.id for action in await app.list()] == ["far"]
     assert (await rows(app, "processing_queue"), await rows(app, "requests")) == (1, 0)
-    assert tidied == [Tidied(actions=2, requests=4, rows=1)]
+    assert tidied == [Tidied(actions=2, requests=5, rows=1)]
     clock.advance(POLICY.tidy_every)
     assert await worker.tidying.step() == EVERY_S
     assert len(tidied) == 1

@@ -175,6 +175,7 @@ def _batch(numbers: range, run: Run) -> dict[str, object]:
         "ats": [None] * size,
         "delays": [timedelta(0)] * size,
         "replace": True,
+        "noted": [],
         "only_if_new": False,
         "lock_timeout": None,
         "channel": channel_of(run.place.installation),
