@@ -1,4 +1,4 @@
-"""Some hundred seeds without a violation, each replayed exactly."""
+"""Two hundred seeds without a violation; and a seed is one run, whoever runs it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,13 @@ COUNTED = 40
 """So many of them, the last ones, are those whose faults are counted."""
 CHUNK = 10
 CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
-ONCE_VIOLATED = (312, 2574)
-"""Seeds of long runs with a find, in the product or in a judge."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS - COUNTED, CHUNK))
 def test_no_seed_violates_anything(first: int) -> None:
     for seed in range(first, first + CHUNK):
-        check(seed)
-
-
-@pytest.mark.parametrize("seed", ONCE_VIOLATED)
-def test_a_seed_that_violated_something_does_so_no_more(seed: int) -> None:
-    check(seed)
-
-
-def check(seed: int) -> None:
-    result = simulate(seed)
-    assert not result.violations, told(result)
+        result = simulate(seed)
+        assert not result.violations, told(result)
 
 
 def told(result: Result) -> str:
