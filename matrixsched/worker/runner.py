@@ -341,7 +341,7 @@ class Runner:
         """The guard, middlewares or the whole process may have stood still until the lease or the limit was over."""
         self._check(run, self._clock.monotonic())
         if run.cause is not None:
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep_forever()  # until the cancellation arrives, which need not be at the next await
 
     async def _in_thread(self, run: Run, arguments: list[object]) -> object:
         """A thread cannot be cancelled: if it outlives its limit and grace, its slot is leaked until it ends."""
