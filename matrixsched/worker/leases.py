@@ -21,6 +21,8 @@ from matrixsched.worker.policy import WorkerPolicy
 USABLE_S = 0.02
 """For so long a slot can be used at least. The database's time is known as well as its quickest answer was quick: where
 that takes longer than a slot lasts none could be used, ever; they are rather used later, by that much."""
+UNTIL_RECORDED = timedelta(days=365)
+"""After a claim: longer than anybody waits for a database."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,10 +38,15 @@ class Held:
     void_at: float = float("inf")
     """From then on that slot may be over."""
     longest: timedelta | None = None
-    """Set when the handler is started: the lease is prolonged to at most this long after the claim."""
+    """Set when the handler is started: the lease is prolonged to at most this long after the claim, while it runs."""
     ended: bool = False
     """Its outcome is with the recorder, who will hear whether it was lost."""
     lost: bool = False
+
+    @property
+    def held_for(self) -> timedelta | None:
+        """What has ended is held until it is recorded, however long the database refuses that."""
+        return UNTIL_RECORDED if self.ended and self.longest is not None else self.longest
 
 
 class Leases:
@@ -82,9 +89,9 @@ class Leases:
         rest_s = self._policy.attempt_lease.total_seconds() / 3
         with self._lock:
             started = [
-                (held, Holding(held.attempt.claim, held.longest))
+                (held, Holding(held.attempt.claim, longest))
                 for held in self._held.values()
-                if held.longest is not None and not held.lost
+                if (longest := held.held_for) is not None and not held.lost
             ]
         if not started:
             return rest_s
@@ -96,7 +103,7 @@ class Leases:
         for held, holding in started:
             match answers.get(holding.claim.guid):
                 case Extension.EXTENDED:
-                    held.trusted_until = min(asked_at + self._trust_s, self._end(held))
+                    held.trusted_until = min(asked_at + self._trust_s, held.asked_at + holding.longest.total_seconds())
                 case Extension.LOST:
                     # An attempt that was recorded meanwhile is not in its row any more either.
                     if holding.claim in self and not held.ended:
@@ -105,7 +112,3 @@ class Leases:
         if lost:
             self._events.emit(ClaimsLost(lost))
         return max(rest_s - (self._clock.monotonic() - asked_at), 0.001)
-
-    def _end(self, held: Held) -> float:
-        assert held.longest is not None
-        return held.asked_at + held.longest.total_seconds()

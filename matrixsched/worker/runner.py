@@ -424,6 +424,8 @@ class Runner:
     def _check(self, run: Run, now: float) -> None:
         if run.held.lost or now >= run.held.trusted_until:
             self._cancel(run, Cause.LOST)
+        else:
+            self._next_watch = min(self._next_watch, run.held.trusted_until)
         if now < run.deadline:
             self._next_watch = min(self._next_watch, run.deadline)
             return

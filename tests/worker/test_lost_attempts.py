@@ -13,8 +13,9 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from matrixsched import App, Context
+from matrixsched import App, Context, State
 from matrixsched.clock import ManualClock
+from matrixsched.errors import DatabaseUnavailable
 from matrixsched.events import AttemptDropped, ClaimsLost
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -83,6 +84,47 @@ async def test_a_handler_is_not_called_any_more_when_the_lease_ended_on_the_way_
     assert called == [2]
     assert [(one.id, one.attempt) for one in dropped] == [("one", 1)]
     assert (await app.get("one")).status.interrupted == 1
+
+
+class RefusingRecords:
+    """A store that takes no outcomes until it is told to."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.refuses = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def run(self, transition: Transition[Any]) -> Any:
+        if transition.name == "record" and self.refuses:
+            raise DatabaseUnavailable("away")
+        return await self._store.run(transition)
+
+
+async def test_what_has_ended_is_held_until_it_is_recorded_also_beyond_its_time_limit(
+    app: App, clock: ManualClock
+) -> None:
+    app.store = refusing = RefusingRecords(app.store)
+
+    @app.action("work", timeout=timedelta(seconds=1))
+    async def work() -> None: ...
+
+    await app.schedule(work, id="one")
+    worker, heir = Worker(app), Worker(app)
+    await worker.intake.step()
+    await worker.runner.run_next()
+    for _ in range(12):
+        clock.advance(worker.policy.attempt_lease / 3)
+        await worker.leases.extend(app.store)
+        with pytest.raises(DatabaseUnavailable):
+            await worker.recorder.step()
+    await heir.intake.step()
+    assert (worker.runner.held, heir.runner.held) == (1, 0)
+    refusing.refuses = False
+    await worker.recorder.step()
+    status = (await app.get("one")).status
+    assert (status.state, status.succeeded, status.interrupted) == (State.DONE, 1, 0)
 
 
 async def test_a_handler_whose_attempt_was_taken_over_is_cancelled_and_leaves_its_place(tmp_path: Path) -> None:
