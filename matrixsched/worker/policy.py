@@ -100,20 +100,20 @@ class WorkerPolicy:
             raise ConfigurationError(faults)
 
 
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "timedelta": (timedelta,),
-    "bool": (bool,),
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "timedelta": ((timedelta,), "a timedelta"),
+    "bool": ((bool,), "True or False"),
 }
-_CHOICES = {"int": "a whole number", "float": "a number", "timedelta": "a timedelta", "bool": "True or False"}
 
 
 def _misfits(policy: WorkerPolicy) -> Iterator[str]:
     for one in fields(policy):
         value, kind = getattr(policy, one.name), str(one.type)
-        if not isinstance(value, _KINDS[kind]) or isinstance(value, bool) and kind != "bool":
-            yield f"{one.name} is {shown(value)}: choose {_CHOICES[kind]}"
+        types, choice = _KINDS[kind]
+        if not isinstance(value, types) or isinstance(value, bool) and kind != "bool":
+            yield f"{one.name} is {shown(value)}: choose {choice}"
 
 
 def _microseconds(duration: timedelta) -> int:

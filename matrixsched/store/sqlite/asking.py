@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.store.sqlite.each import AskEach
-from matrixsched.store.sqlite.rows import in_microseconds
+from matrixsched.store.sqlite.rows import as_json, in_microseconds
 from matrixsched.store.statements import load
 from matrixsched.store.transition import Ask
 
@@ -28,6 +29,10 @@ class SqliteAsking:
 
     def _each(self, name: str, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> AskEach:
         return AskEach(self._statements[name], {}, columns, rows)
+
+    def _note_changes(self, guids: Iterable[UUID], now: int) -> Ask:
+        """Keep that changes with these guids take effect, for `carried_out`."""
+        return self._ask("carried_out.note", guids=as_json([str(guid) for guid in guids]), now=now)
 
     def _now(self) -> int:
         """Read once in a conversation, which begins inside its transaction: a wait for the lock does not age it."""

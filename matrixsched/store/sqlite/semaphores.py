@@ -81,7 +81,7 @@ class SqliteSemaphores(SqliteAsking, SemaphoreWrites):
 
     def _note_change(self, key: str, change_guid: UUID) -> Conversation[None]:
         yield self._ask("semaphores.change", semaphore=key, change_guid=str(change_guid))
-        yield self._ask("carried_out.note", guids=as_json([str(change_guid)]), now=self._now())
+        yield self._note_changes([change_guid], self._now())
 
     @transition
     def step_back(

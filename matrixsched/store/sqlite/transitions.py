@@ -121,7 +121,7 @@ class SqliteTransitions(
         if wanted:
             yield self._ask("schedule.queue", written=as_json([(new.shard, new.id) for new, _ in wanted]), now=now)
         if noted := noted_guids([new for new, _ in wanted], replace=replace):
-            yield self._ask("carried_out.note", guids=as_json([str(guid) for guid in noted]), now=now)
+            yield self._note_changes(noted, now)
         return [
             Written(new.id, new.guid, created=row["action_guid"] is None, running=bool(row["running"]))
             for new, row in wanted
@@ -151,7 +151,7 @@ class SqliteTransitions(
             return None
         rows = yield self._ask("replace_expected.write", **columns_of_new(new, now), now=now)
         yield self._ask("replace_expected.queue", shard_id=new.shard, action_id=new.id, now=now)
-        yield self._ask("carried_out.note", guids=as_json([str(new.guid)]), now=now)
+        yield self._note_changes([new.guid], now)
         return written_of(rows[0])
 
     @transition
@@ -166,7 +166,7 @@ class SqliteTransitions(
         scheduled_at = begins_at(change.at, change.delay, now)
         rows = yield self._ask("reschedule.write", **columns, scheduled_at=scheduled_at, now=now)
         yield self._ask("reschedule.queue", shard_id=change.shard, action_id=change.id, now=now)
-        yield self._ask("carried_out.note", guids=as_json([str(change.guid)]), now=now)
+        yield self._note_changes([change.guid], now)
         return changed_of(rows[0])
 
     @transition
@@ -177,7 +177,7 @@ class SqliteTransitions(
         if not fresh:
             return None
         rows = yield self._ask("cancel.write", **columns, now=now)
-        yield self._ask("carried_out.note", guids=as_json([str(change.guid)]), now=now)
+        yield self._note_changes([change.guid], now)
         return changed_of(rows[0])
 
     @transition
