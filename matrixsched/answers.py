@@ -96,12 +96,12 @@ def earlier(
     return as_found(found[0]) if found else None
 
 
-async def sent_again(store: Store, operation: Transition[T], closing: Transition[bool]) -> T:
+async def sent_again(store: Store, operation: Transition[T], calling_off: Transition[None]) -> T:
     """The answer to a change that may be on its way already: what is refused now, or changes nothing, must not be done
     when an earlier try arrives late."""
     with suppress(ActionNotFound, ActionFinished, GuidMismatch):
         answer = await store.run(operation)
         if isinstance(answer, Scheduled) and answer.changed:
             return answer
-    await store.run(closing)
+    await store.run(calling_off)
     return await store.run(operation)

@@ -18,7 +18,7 @@ class Operation(Transition[T]):
     as long as the transaction it is part of."""
 
     waiting: Callable[[timedelta | None], Conversation[T]]
-    closing: Transition[bool] | None = None
+    calling_off: Transition[None] | None = None
     """Lets an earlier try that may still be on its way change nothing when it arrives."""
 
     def patient(self, lock_timeout: timedelta) -> Transition[T]:
@@ -26,6 +26,6 @@ class Operation(Transition[T]):
 
 
 def operation(
-    name: str, waiting: Callable[[timedelta | None], Conversation[T]], closing: Transition[bool] | None = None
+    name: str, waiting: Callable[[timedelta | None], Conversation[T]], calling_off: Transition[None] | None = None
 ) -> Operation[T]:
-    return Operation(name, lambda: waiting(None), waiting, closing)
+    return Operation(name, lambda: waiting(None), waiting, calling_off)

@@ -237,14 +237,14 @@ class Scheduler:
             ).begin()
             if written is not None:
                 return as_written(written)
-            if (known := (yield from self._earlier(located, request_id))) is not None:
+            if (known := (yield from self._earlier(located))) is not None:
                 return known
             found = yield from self._found_expected(located)
             if found.status.state is not State.LIVE and not revive:
                 raise ActionFinished(action_id, found.status.state)
             return as_found(found)
 
-        return operation("reschedule", conversation, self._closing(change, request_id))
+        return operation("reschedule", conversation, self._do.call_off(change.guid))
 
     def cancelling(
         self, action_id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
@@ -256,11 +256,11 @@ class Scheduler:
             written = yield from self._do.cancel(located, lock_timeout=lock_timeout).begin()
             if written is not None:
                 return as_written(written)
-            if (known := (yield from self._earlier(located, request_id))) is not None:
+            if (known := (yield from self._earlier(located))) is not None:
                 return known
             return as_found((yield from self._found_expected(located)))
 
-        return operation("cancel", conversation, self._closing(change, request_id))
+        return operation("cancel", conversation, self._do.call_off(change.guid))
 
     def finding(self, action_id: str) -> Transition[Action]:
         check_name("id", action_id)
@@ -389,23 +389,19 @@ class Scheduler:
         request_id: str | None,
     ) -> Change:
         check_name("id", action_id)
+        guid = self._chance.guid()
         return Change(
             shard=-1,  # known only once the installation was read
             id=action_id,
-            guid=self._chance.guid(),
-            request_guid=request_guid(operation, action_id, request_id) or self._chance.guid(),
+            guid=guid,
+            request_guid=request_guid(operation, action_id, request_id) or guid,
             expected_guid=check_expected_guid(expected_guid),
             at=timing.at,
             delay=timing.delay,
         )
 
-    def _closing(self, change: Change, request_id: str | None) -> Transition[bool] | None:
-        """None for a named request: after a refusal its name can be used again."""
-        return self._do.close_request(change.request_guid) if request_id is None else None
-
-    def _earlier(self, change: Change, request_id: str | None) -> Conversation[Scheduled | None]:
-        request_guid = change.guid if request_id is None else change.request_guid
-        return earlier(self._do, change.shard, change.id, guid=change.guid, request_guid=request_guid)
+    def _earlier(self, change: Change) -> Conversation[Scheduled | None]:
+        return earlier(self._do, change.shard, change.id, guid=change.guid, request_guid=change.request_guid)
 
     def _found_expected(self, change: Change) -> Conversation[Action]:
         found = yield from self._found(change.id)
@@ -420,24 +416,24 @@ class Scheduler:
             return await run_in(connection, self._store.dialect, operation)
         try:
             async with self._quick:
-                answer = await self._until_known(operation.patient(self._policy.lock_timeout), operation.closing)
+                answer = await self._until_known(operation.patient(self._policy.lock_timeout), operation.calling_off)
         except DatabaseBusy:
             if self._store.dialect == "sqlite":
                 raise  # there is one lock for all: it has been waited for
             async with self._patient:
-                answer = await self._until_known(operation.patient(self._policy.lock_patience), operation.closing)
+                answer = await self._until_known(operation.patient(self._policy.lock_patience), operation.calling_off)
         self._wrote()
         return answer
 
-    async def _until_known(self, operation: Transition[T], closing: Transition[bool] | None = None) -> T:
+    async def _until_known(self, operation: Transition[T], calling_off: Transition[None] | None = None) -> T:
         """Send again, under the same request guid, what may or may not have been done."""
         deadline = self._clock.monotonic() + self._policy.outcome_patience.total_seconds()
         unknown: OutcomeUnknown | None = None
         failures = 0
         while True:
             try:
-                if unknown is not None and closing is not None:
-                    return await sent_again(self._store, operation, closing)
+                if unknown is not None and calling_off is not None:
+                    return await sent_again(self._store, operation, calling_off)
                 return await self._store.run(operation)
             except OutcomeUnknown as error:
                 unknown = error

@@ -28,11 +28,11 @@ class Hygiene(Protocol):
     def prune_requests(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
 
     def carried_out(self, guids: Sequence[UUID]) -> Transition[set[UUID]]:
-        """Which of these requests, or of the guids that requests were to write, took effect."""
+        """Which of these requests, or of the guids that requests were to write, took effect and were not called off."""
         ...
 
-    def close_request(self, request_guid: UUID) -> Transition[bool]:
-        """Let a request not be carried out any more; False if it was before, or is closed."""
+    def call_off(self, change_guid: UUID) -> Transition[None]:
+        """Let a change that has not taken effect do nothing when a try of it arrives late."""
         ...
 
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Transition[Swept]:

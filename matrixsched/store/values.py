@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from matrixsched.rules.action import Attempt, Claim, State, Terms
 from matrixsched.rules.gates import Gate, Held
@@ -64,6 +64,15 @@ def noted_guids(batch: Sequence[NewAction], *, replace: bool) -> list[UUID]:
     """Of which actions it is kept that they were written: where the request does not tell, because others may have sent
     the same by its name, or because it leaves alone what exists."""
     return [new.guid for new in batch if new.request_guid is not None or not replace]
+
+
+def mark_of(change_guid: UUID) -> UUID:
+    """Stands among the requests beside the guid of a change that was called off, lest it passes for carried out."""
+    return uuid5(change_guid, "called off")
+
+
+def took_effect(guids: Iterable[UUID], requests: Collection[UUID]) -> set[UUID]:
+    return {guid for guid in guids if guid in requests and mark_of(guid) not in requests}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -367,30 +367,29 @@ class Client:
     async def reschedule(self) -> None:
         id, delay_s = self._id(), self._delay_s()
         with self._called("reschedule", id, delay_s=delay_s) as operation:
-            terms = await self._terms_of_change(operation, id)
+            terms = await self._terms_of_change(id)
             done = await self._app.reschedule(id, delay=timedelta(seconds=delay_s), **terms)
             self._ok(operation, done.changed)
 
     async def run_now(self) -> None:
         id = self._id()
         with self._called("run_now", id) as operation:
-            done = await self._app.run_now(id, **await self._terms_of_change(operation, id))
+            done = await self._app.run_now(id, **await self._terms_of_change(id))
             self._ok(operation, done.changed)
 
     async def cancel(self) -> None:
         id = self._id()
         with self._called("cancel", id) as operation:
-            done = await self._app.cancel(id, **await self._terms_of_change(operation, id))
+            done = await self._app.cancel(id, **await self._terms_of_change(id))
             self._ok(operation, done.changed)
 
-    async def _terms_of_change(self, operation: Operation, id: str) -> dict[str, Any]:
+    async def _terms_of_change(self, id: str) -> dict[str, Any]:
         """Some changes are meant for the version that their caller saw, some bear the name of a request."""
         terms: dict[str, Any] = {}
         if self._chance.random() < 0.2:
             terms["expected_guid"] = (await self._app.get(id)).meta.guid
         if self._chance.random() < 0.2:
             terms["request_id"] = f"change {self._chance.randint(1, 3)}"
-            operation.is_named = True
         return terms
 
     async def get(self) -> None:

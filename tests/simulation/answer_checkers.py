@@ -23,7 +23,7 @@ def told_what_was_done(world: World) -> Objections:
                 yield f"{_name(operation)} was told to be done, and wrote only {written}"
             case Reply.OK if not operation.changed and len(written) == len(operation.ids):
                 yield f"{_name(operation)} was told to have changed nothing, and wrote {written}"
-            case Reply.REFUSED | Reply.FAILED if written and not operation.is_named:
+            case Reply.REFUSED | Reply.FAILED if written:
                 yield f"{_name(operation)} was told to be {operation.reply}, and wrote {written}"
 
 

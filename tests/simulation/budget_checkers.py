@@ -68,11 +68,15 @@ class Counted:
 
     by_id: dict[str, Counts] = field(default_factory=dict)
     leased_until: dict[tuple[str, int, str], datetime] = field(default_factory=dict)
+    leased_at_most: dict[tuple[str, int, str], datetime] = field(default_factory=dict)
+    """Before its lease was cut to the time that its handler may take."""
 
     def committed(self, commit: Commit) -> None:
         for row in commit.after.queue:
             if row.claimed_by is not None:
-                self.leased_until[row.guid, row.attempt, row.claimed_by] = moment(row.due)
+                attempt = row.guid, row.attempt, row.claimed_by
+                self.leased_until[attempt] = moment(row.due)
+                self.leased_at_most[attempt] = max(self.leased_at_most.get(attempt, moment(0)), moment(row.due))
         for action in commit.after.actions.values():
             before = commit.before.actions.get(action.id)
             if before is None or before.guid != action.guid:

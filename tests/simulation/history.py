@@ -70,7 +70,6 @@ class Operation:
     changed: bool = False
     interval: timedelta | None = None
     """Of what it schedules for every tick of a grid that begins with the run."""
-    is_named: bool = False
     """By a request id, under which it may be sent again after a refusal: its first try may still come through late."""
 
     @property

@@ -112,9 +112,15 @@ def _was_interrupted(commit: Commit, row: QueueRow) -> bool:
 
 
 def _is_blocked(commit: Commit, row: QueueRow) -> bool:
+    """By an attempt of another version, until the end of the longest lease it had: prolonging cuts that to the time
+    its handler may take, but not the wait of what was put behind it before."""
+    lease, leases = commit.world.size.policy.attempt_lease // _INSTANT, commit.world.counted.leased_at_most
     others = [other for other in commit.after.rows_of(row.id) if other.guid != row.guid]
-    lease = commit.world.size.policy.attempt_lease // _INSTANT
-    return row.due <= commit.now + lease and any(other.is_leased(commit.now) for other in others)
+    return row.due <= commit.now + lease and any(
+        other.is_leased(commit.now) or moment(row.due) <= leases[other.guid, other.attempt, other.claimed_by]
+        for other in others
+        if other.claimed_by is not None
+    )
 
 
 def leased_as_agreed(commit: Commit) -> Objections:

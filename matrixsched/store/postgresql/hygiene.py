@@ -12,7 +12,7 @@ from matrixsched.rules.outcome import EXPIRED_UNSTARTED
 from matrixsched.store.chores import decode_position, encode_position
 from matrixsched.store.postgresql.asking import PostgresAsking
 from matrixsched.store.transition import Conversation, transition
-from matrixsched.store.values import Expiry, SweepPosition, Swept, TidyPosition
+from matrixsched.store.values import Expiry, SweepPosition, Swept, TidyPosition, mark_of, took_effect
 
 
 class PostgresHygiene(PostgresAsking):
@@ -33,13 +33,12 @@ class PostgresHygiene(PostgresAsking):
 
     @transition
     def carried_out(self, guids: Sequence[UUID]) -> Conversation[set[UUID]]:
-        rows = yield self._ask("carried_out", guids=guids)
-        return {row["request_guid"] for row in rows}
+        rows = yield self._ask("carried_out", guids=[*guids, *map(mark_of, guids)])
+        return took_effect(guids, {row["request_guid"] for row in rows})
 
     @transition
-    def close_request(self, request_guid: UUID) -> Conversation[bool]:
-        rows = yield self._ask("close_request", request_guid=request_guid)
-        return bool(rows)
+    def call_off(self, change_guid: UUID) -> Conversation[None]:
+        yield self._ask("call_off", change_guid=change_guid, mark=mark_of(change_guid))
 
     @transition
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Conversation[Swept]:

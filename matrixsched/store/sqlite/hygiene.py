@@ -16,7 +16,7 @@ from matrixsched.store.chores import decode_position, encode_position
 from matrixsched.store.sqlite.asking import SqliteAsking
 from matrixsched.store.sqlite.rows import ACTION, KEY, REMEMBERED, as_json, interruption_of, span
 from matrixsched.store.transition import Conversation, Row, transition
-from matrixsched.store.values import Expiry, SweepPosition, Swept, TidyPosition
+from matrixsched.store.values import Expiry, SweepPosition, Swept, TidyPosition, mark_of, took_effect
 
 
 class SqliteHygiene(SqliteAsking):
@@ -42,13 +42,14 @@ class SqliteHygiene(SqliteAsking):
 
     @transition
     def carried_out(self, guids: Sequence[UUID]) -> Conversation[set[UUID]]:
-        rows = yield self._ask("carried_out.ask", guids=as_json([str(guid) for guid in guids]))
-        return {UUID(row["request_guid"]) for row in rows}
+        asked = as_json([str(guid) for guid in (*guids, *map(mark_of, guids))])
+        rows = yield self._ask("carried_out.ask", guids=asked)
+        return took_effect(guids, {UUID(row["request_guid"]) for row in rows})
 
     @transition
-    def close_request(self, request_guid: UUID) -> Conversation[bool]:
-        rows = yield self._ask("close_request", request_guid=str(request_guid), now=self._now())
-        return bool(rows)
+    def call_off(self, change_guid: UUID) -> Conversation[None]:
+        mark = str(mark_of(change_guid))
+        yield self._ask("call_off", change_guid=str(change_guid), mark=mark, now=self._now())
 
     @transition
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Conversation[Swept]:

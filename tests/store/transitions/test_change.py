@@ -1,6 +1,8 @@
 """Moving and cancelling actions: once per request, over the version that is meant."""
 
+from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from support.scene import LEASE, Scene, ended, failed
@@ -86,6 +88,23 @@ async def test_a_change_is_made_over_the_expected_version_only(scene: Scene, ope
     after = await scene.contents()
     assert after | {"requests": []} == before | {"requests": []}
     assert await getattr(scene, operation)(expected_guid=second.guid) is not None
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("operation", ["reschedule", "cancel"])
+async def test_a_change_that_was_called_off_writes_nothing_and_was_not_carried_out(scene: Scene, operation, is_named):
+    first = await scene.schedule()
+    change = scene.change(delay=HOUR)
+    if not is_named:
+        change = replace(change, request_guid=change.guid)
+    made = scene.do.cancel(change) if operation == "cancel" else scene.do.reschedule(change, revive=True, tell=False)
+    await scene.run(scene.do.call_off(change.guid))
+    assert await scene.run(made) is None
+    assert (await scene.action()).meta.guid == first.guid
+    assert await scene.run(scene.do.carried_out([change.guid, change.request_guid])) == set()
+    # Under the same name it can be asked for again.
+    again = replace(change, guid=uuid4(), request_guid=change.request_guid if is_named else uuid4())
+    assert await scene.run(scene.do.cancel(again)) is not None
 
 
 @pytest.mark.parametrize("operation", ["reschedule", "cancel"])

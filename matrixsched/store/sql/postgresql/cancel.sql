@@ -1,6 +1,6 @@
--- cancel (postgresql). Promise: a live action is finished as cancelled, once per request; its queue rows are dead from
--- here on, so none of them starts again. The new guid is among the requests, too (carried_out). Waits for other writers of
--- the action, at most lock_timeout.
+-- cancel (postgresql). Promise: a live action is finished as cancelled, once per request and unless it was called off; its
+-- queue rows are dead from here on, so none of them starts again. The new guid is among the requests, too (carried_out): if
+-- it is called off meanwhile, the statement fails as a whole. Waits for other writers of the action, at most lock_timeout.
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
 ),
@@ -16,6 +16,7 @@ wanted as materialized (
 request as (
     insert into matrixsched.requests (request_guid, created_at)
     select cast(:request_guid as uuid), {now} from wanted
+     where not exists (select from matrixsched.requests r where r.request_guid = cast(:action_guid as uuid))
     on conflict do nothing
     returning request_guid
 ),
@@ -35,7 +36,6 @@ written as (
 noted as (
     insert into matrixsched.requests (request_guid, created_at)
     select w.action_guid, {now} from written w where w.action_guid <> cast(:request_guid as uuid)
-    on conflict do nothing
 )
 select w.action_id, w.action_guid,
        exists (select from matrixsched.processing_queue p

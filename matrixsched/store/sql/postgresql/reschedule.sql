@@ -1,7 +1,7 @@
 -- reschedule (postgresql). Promise: a new guid and a new next time for a live action (with :revive also for a finished
--- one), once per request; spec and counters stay. Interruptions counted in the queue row are taken over, for that row
--- is dead from here on. The new guid is among the requests, too (carried_out). Waits for other writers of the action, at
--- most lock_timeout.
+-- one), once per request and unless it was called off; spec and counters stay. Interruptions counted in the queue row are
+-- taken over, for that row is dead from here on. The new guid is among the requests, too (carried_out): if it is called
+-- off meanwhile, the statement fails as a whole. Waits for other writers of the action, at most lock_timeout.
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
 ),
@@ -17,6 +17,7 @@ wanted as materialized (
 request as (
     insert into matrixsched.requests (request_guid, created_at)
     select cast(:request_guid as uuid), {now} from wanted
+     where not exists (select from matrixsched.requests r where r.request_guid = cast(:action_guid as uuid))
     on conflict do nothing
     returning request_guid
 ),
@@ -46,7 +47,6 @@ queued as (
 noted as (
     insert into matrixsched.requests (request_guid, created_at)
     select w.action_guid, {now} from written w where w.action_guid <> cast(:request_guid as uuid)
-    on conflict do nothing
 ),
 told as (
     select pg_notify(cast(:channel as text), 'actions')

@@ -1,5 +1,5 @@
--- cancel (sqlite). Promise: a live action is finished as cancelled, once per request; its queue rows are dead from here
--- on, so none of them starts again. The new guid is among the requests, too (carried_out).
+-- cancel (sqlite). Promise: a live action is finished as cancelled, once per request and unless it was called off; its queue
+-- rows are dead from here on, so none of them starts again. The new guid is among the requests, too (carried_out).
 -- Differs from postgresql/cancel.sql: two statements in one transaction.
 
 -- name: request
@@ -9,6 +9,7 @@ select :request_guid, {now}
  where s.shard_id = :shard_id and s.action_id = :action_id
    and s.state = 'live'
    and (:expected_guid is null or s.action_guid = :expected_guid)
+   and not exists (select 1 from matrixsched_requests r where r.request_guid = :action_guid)
 on conflict do nothing
 returning request_guid;
 

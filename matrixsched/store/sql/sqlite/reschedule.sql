@@ -1,6 +1,6 @@
 -- reschedule (sqlite). Promise: a new guid and a new next time for a live action (with :revive also for a finished one),
--- once per request; spec and counters stay. Interruptions counted in the queue row are taken over, for that row is dead
--- from here on. The new guid is among the requests, too (carried_out).
+-- once per request and unless it was called off; spec and counters stay. Interruptions counted in the queue row are taken
+-- over, for that row is dead from here on. The new guid is among the requests, too (carried_out).
 -- Differs from postgresql/reschedule.sql: several statements in one transaction; no NOTIFY.
 
 -- name: request
@@ -10,6 +10,7 @@ select :request_guid, {now}
  where s.shard_id = :shard_id and s.action_id = :action_id
    and (s.state = 'live' or :revive)
    and (:expected_guid is null or s.action_guid = :expected_guid)
+   and not exists (select 1 from matrixsched_requests r where r.request_guid = :action_guid)
 on conflict do nothing
 returning request_guid;
 
