@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
+from asyncpg import UniqueViolationError
 from support.interleaving import HANDLER, LEASE, an_action
 
 from interleaver.facts import plain
@@ -27,6 +29,9 @@ from matrixsched.store.values import (
     NewAction,
     SweepPosition,
 )
+
+CALLED_OFF, NAMED = UUID(int=0xCA11ED0FF), UUID(int=0x4E414D45D)
+"""The guid of a change that may be called off, and its request."""
 
 # Users.
 
@@ -107,6 +112,21 @@ def written(answers: Sequence[Any]) -> Any:
         return plain(answer)
     found = answer if isinstance(answer, list) else [answer]
     return sorted(f"{one.id} {one.guid} {'created' if one.created else 'changed'}" for one in found)
+
+
+def reschedule_named(side: Side) -> Transition[Any]:
+    """By the name of a request; its caller has heard nothing and has sent it again, so somebody may call it off."""
+    change = replace(_change(side, at=HOUR), guid=CALLED_OFF, request_guid=NAMED)
+    return side.do.reschedule(change, revive=True, tell=False)
+
+
+def call_off(side: Side) -> Transition[Any]:
+    return side.do.call_off(CALLED_OFF)
+
+
+def written_unless_called_off(answers: Sequence[Any]) -> Any:
+    """To find its guid there at the very end, or at the beginning, is the same to it: nobody hears of either."""
+    return written([None if isinstance(answer, UniqueViolationError) else answer for answer in answers])
 
 
 # Workers.

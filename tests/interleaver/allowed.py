@@ -79,7 +79,7 @@ class Allowed:
         return (late.blended(early, number, self.unseen) for early, late in product(before, after))
 
 
-CHANGING = frozenset(("cancel", "cancel-read", "reschedule", "run-now", "stop-campaign"))
+CHANGING = frozenset(("cancel", "cancel-read", "reschedule", "run-now", "reschedule-named", "stop-campaign"))
 
 ALLOWED = (
     Allowed(

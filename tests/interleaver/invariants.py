@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from interleaver.acting import attempts_in
+from interleaver.acting import CALLED_OFF, attempts_in
 from interleaver.stage import Saved, Tables
 from matrixsched.rules.queues import StoredTask
-from matrixsched.store.values import Answer, Extension, GatedClaim
+from matrixsched.store.values import Answer, Extension, GatedClaim, Written, took_effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,13 @@ def one_live_row(play: Play) -> Wrong:
         rows = queued[(id, action["action_guid"])]
         if action["state"] == "live" and rows != 1:
             yield f"{id} has {rows}"
+
+
+def called_off_or_written(play: Play) -> Wrong:
+    kept = {UUID(row["request_guid"]) for row in play.tables["requests"]}
+    is_written = any(isinstance(answer, Written) for answer in play.answers_to("reschedule-named"))
+    if "prune-requests" not in play.moves and is_written != bool(took_effect([CALLED_OFF], kept)):
+        yield f"the change was {'' if is_written else 'not '}written, and is kept otherwise"
 
 
 def one_attempt(play: Play) -> Wrong:
@@ -222,6 +230,7 @@ def receipts_end_once(play: Play) -> Wrong:
 
 INVARIANTS: Mapping[str, Callable[[Play], Wrong]] = {
     "every live action has exactly one row": one_live_row,
+    "a change that is called off is not written": called_off_or_written,
     "an action has one attempt at a time": one_attempt,
     "an attempt is handed out once": handed_out_once,
     "who was handed an attempt holds its row": handed_out_is_held,

@@ -22,6 +22,8 @@ MOVES = {
         Move("cancel-read", acting.cancel_read, acting.written),
         Move("reschedule", acting.reschedule, acting.written),
         Move("run-now", acting.run_now, acting.written),
+        Move("reschedule-named", acting.reschedule_named, acting.written_unless_called_off),
+        Move("call-off", acting.call_off),
         Move("acquire", acting.acquire, acting.shard_taken, acting.has_no_shard, waits=_NOBODY),
         Move("beat", acting.beat),
         Move("release", acting.release),
@@ -85,6 +87,7 @@ USERS = frozenset(
         "cancel-read",
         "reschedule",
         "run-now",
+        "reschedule-named",
     )
 )
 """Whose transactions may stay open for long: they are the callers'."""

@@ -30,6 +30,17 @@ WAITS = "nobody waits who promised not to"
 
 PLANTED = (
     Planted(
+        "a change that is written although it is called off",
+        Mutant(
+            "reschedule",
+            "where w.action_guid <> cast(:request_guid as uuid)",
+            "where w.action_guid <> cast(:request_guid as uuid) on conflict do nothing",
+        ),
+        ("reschedule-named", "call-off"),
+        "new",
+        "a change that is called off is not written",
+    ),
+    Planted(
         "a claim without a fence", without("claim", "for key share skip locked"), ("acquire", "claim"), "left", FENCE
     ),
     Planted("a move without a fence", without("move", "for key share skip locked"), ("acquire", "move"), "left", FENCE),

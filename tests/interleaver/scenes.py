@@ -26,11 +26,12 @@ USERS = (
     "cancel-read",
     "reschedule",
     "run-now",
+    "reschedule-named",
 )
 SHARD = ("acquire", "beat", "release", "close-fence")
 WORK = ("move", "claim", "run")
 ATTEMPT = ("record", "record-retry", "extend", "give-back")
-TIDY = ("sweep", "expire", "prune", "prune-requests")
+TIDY = ("sweep", "expire", "prune", "prune-requests", "call-off")
 LIMITS = ("claim-gated", "set-limit", "slow-down", "remove-limit", "relist", "sweep", "cancel", "schedule", "claim")
 QUOTA = ("claim-gated", "plan", "pause", "resume", "stop-campaign", "relist", "cancel", "schedule", "move", "expire")
 SENT = ("plan", "claim-gated", "acquire", "release", *WORK, *ATTEMPT, "sweep", "schedule", "replace", "cancel")
@@ -77,8 +78,8 @@ _NO_HOLDER = tuple(name for name in RUN if name not in ("beat", "release", "clos
 SCENES = {
     scene.name: scene
     for scene in (
-        Scene("nothing", building.nothing, (*USERS, "schedule-twice", "schedule-other", "move")),
-        Scene("new", building.new, (*USERS, "schedule-twice", "schedule-other", *SHARD, *WORK, "sweep")),
+        Scene("nothing", building.nothing, (*USERS, "call-off", "schedule-twice", "schedule-other", "move")),
+        Scene("new", building.new, (*USERS, "call-off", "schedule-twice", "schedule-other", *SHARD, *WORK, "sweep")),
         Scene("free", building.free, (*_NO_HOLDER, "sync")),
         Scene("free-lapsed", building.free_lapsed, (*USERS, *ATTEMPT, "acquire", "sweep", "sync")),
         Scene("free-replaced", building.free_replaced, (*USERS, *ATTEMPT, "acquire", "sweep", "sync")),

@@ -10,13 +10,14 @@ from uuid import UUID
 
 import pytest
 
+from interleaver.acting import CALLED_OFF
 from interleaver.facts import Facts
 from interleaver.invariants import INVARIANTS, Play
 from interleaver.stage import TABLES, Rows, Saved
 from matrixsched.clock import ManualClock
 from matrixsched.rules.action import Attempt, Claim, Terms
 from matrixsched.rules.queues import Receipt, StoredTask
-from matrixsched.store.values import Answer, Claimed, Extension, GatedClaim
+from matrixsched.store.values import Answer, Claimed, Extension, GatedClaim, Written, mark_of
 
 NOW = ManualClock().now()
 LATER = (NOW + timedelta(seconds=5)).isoformat()
@@ -77,6 +78,11 @@ PASSED = GatedClaim(attempts=[ATTEMPT])
 RECORDED = {GUID: Answer.RECORDED}
 WRONG = {
     "every live action has exactly one row": a_play([], [], scheduled_actions=[ACTION]),
+    "a change that is called off is not written": a_play(
+        ["reschedule-named", "call-off"],
+        [Written("a", CALLED_OFF, created=False, running=False), None],
+        requests=[{"request_guid": str(guid)} for guid in (CALLED_OFF, mark_of(CALLED_OFF))],
+    ),
     "an action has one attempt at a time": a_play([], [], processing_queue=[HELD, {**HELD, "action_guid": "x"}]),
     "an attempt is handed out once": a_play(["claim", "claim"], [Claimed(1, [ATTEMPT])] * 2, processing_queue=[HELD]),
     "who was handed an attempt holds its row": a_play(["claim"], [Claimed(1, [ATTEMPT])]),
