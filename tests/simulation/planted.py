@@ -18,6 +18,7 @@ import anyio
 from matrixsched import scheduler
 from matrixsched.errors import DatabaseError
 from matrixsched.rules import outcome
+from matrixsched.store.sqlite import hygiene
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
 from matrixsched.worker.giving_back import GivingBack
@@ -434,7 +435,12 @@ PLANTED = (
     ),
     Planted(
         "what was refused is done when its first try arrives",
-        all_of(often_late, edited(scheduler, "sent_again", "await store.run(closing)", "pass")),
+        all_of(often_late, edited(scheduler, "sent_again", "await store.run(calling_off)", "pass")),
+        ("told_what_was_done",),
+    ),
+    Planted(
+        "what was called off passes for done",
+        all_of(often_late, edited(hygiene, "took_effect", "and mark_of(guid) not in requests", "")),
         ("told_what_was_done",),
     ),
     Planted(

@@ -107,6 +107,15 @@ async def test_a_change_that_was_called_off_writes_nothing_and_was_not_carried_o
     assert await scene.run(scene.do.cancel(again)) is not None
 
 
+async def test_what_has_taken_effect_is_not_called_off_any_more(scene: Scene):
+    await scene.schedule()
+    change = scene.change(delay=HOUR)
+    assert await scene.run(scene.do.cancel(change)) is not None
+    for _ in range(2):
+        await scene.run(scene.do.call_off(change.guid))
+        assert await scene.run(scene.do.carried_out([change.guid])) == {change.guid}
+
+
 @pytest.mark.parametrize("operation", ["reschedule", "cancel"])
 async def test_a_change_is_made_once_per_request_also_late(scene: Scene, operation):
     await scene.schedule()
