@@ -107,6 +107,18 @@ async def test_a_change_that_was_called_off_writes_nothing_and_was_not_carried_o
     assert await scene.run(scene.do.cancel(again)) is not None
 
 
+@pytest.mark.parametrize("operation", ["reschedule", "cancel"])
+async def test_a_change_is_made_once_by_the_name_of_its_request(scene: Scene, operation):
+    await scene.schedule()
+    first = scene.change(delay=HOUR)
+    assert await scene.run(scene.do.reschedule(first, revive=False, tell=False)) is not None
+    again = replace(first, guid=uuid4())
+    made = scene.do.cancel(again) if operation == "cancel" else scene.do.reschedule(again, revive=True, tell=False)
+    assert await scene.run(made) is None
+    assert (await scene.action()).meta.guid == first.guid
+    assert await scene.run(scene.do.carried_out([first.guid, again.guid])) == {first.guid}
+
+
 async def test_what_has_taken_effect_is_not_called_off_any_more(scene: Scene):
     await scene.schedule()
     change = scene.change(delay=HOUR)

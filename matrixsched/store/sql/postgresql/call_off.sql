@@ -7,5 +7,4 @@ with closed as (
     returning request_guid
 )
 insert into matrixsched.requests (request_guid, created_at)
-select cast(:mark as uuid), {now} from closed
-on conflict do nothing;
+select cast(:mark as uuid), {now} from closed;

@@ -4,5 +4,4 @@
 -- Differs from postgresql/call_off.sql: one insert, for there is one writer, so nothing is waited for.
 insert into matrixsched_requests (request_guid, created_at)
 select g.value, {now} from json_each(json_array(:change_guid, :mark)) as g
- where not exists (select 1 from matrixsched_requests r where r.request_guid = :change_guid)
-on conflict do nothing;
+ where not exists (select 1 from matrixsched_requests r where r.request_guid = :change_guid);
