@@ -56,7 +56,7 @@ class Balancing:
         self._clock = clock
         self._chance = chance
         self._wrote = wrote
-        self.chore = Chore(store, BALANCE, chance.guid(), lease=policy.shard_lease, every=timedelta(0))
+        self.chore = Chore(store, BALANCE, chance, lease=policy.shard_lease, every=timedelta(0))
         self._after = ""
         """Where to go on: semaphores have their turns by key, or some would always wait for those that change often."""
         self._found_some = False

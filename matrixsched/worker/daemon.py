@@ -134,6 +134,7 @@ class Worker:
             name=self.name,
             lease=self.policy.shard_lease,
             clock=self._clock,
+            chance=self._chance,
         )
         if app.queues.is_in_database:
             self.processors.on_settings_change = self.managing.hear_settings
@@ -372,7 +373,7 @@ class Worker:
             self._start(keeping, "extend", lambda: self.leases.extend(store), Wakeup(), again_within=lease / 9)
         if self.runs_queues:
             batches, storage = self.processors.batches, self._app.queues.storage_over(store)
-            self._start(keeping, "prolong", lambda: batches.prolong(storage), Wakeup(), again_within=VISIBILITY_MIN / 3)
+            self._start(keeping, "prolong", lambda: batches.prolong(storage), Wakeup(), again_within=VISIBILITY_MIN / 9)
 
     # By hand.
 

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, cast
 from uuid import UUID
 
-from matrixsched.clock import Clock
+from matrixsched.clock import Chance, Clock
 from matrixsched.events import BatchEnded, BatchTaken, Events, ProcessorsAssigned, QueuesSampled
 from matrixsched.rules.processors import QueueLoad, WorkerRoom
 from matrixsched.rules.queues import QUEUE_MAX, QueueSample, QueueSettings, QueueStat
@@ -74,6 +74,7 @@ class Managing:
         name: str,
         lease: timedelta,
         clock: Clock,
+        chance: Chance,
     ) -> None:
         """`queues`: the names of those that are handled here, by number."""
         self._store = store
@@ -84,7 +85,7 @@ class Managing:
         self._worker = worker
         self._name = name
         self._clock = clock
-        self.chore = Chore(store, QUEUES, worker, lease=lease, every=EVERY)
+        self.chore = Chore(store, QUEUES, chance, lease=lease, every=EVERY)
         self._measures: dict[int, _Measure] = {}
         self._told: Mapping[int, int] | None = None
         self._settings: Mapping[int, QueueSettings] = {}
@@ -176,7 +177,7 @@ class Managing:
         plan = plan_with_standby(loads, rooms)
         changed = {one.worker: plan[one.worker] for one in reports if plan[one.worker] != one.assigned.assignment}
         if changed:
-            await self._store.run(self._do.assign_processors(changed, self._worker))
+            await self._store.run(self._do.assign_processors(changed, self.chore.holder))
             self.report_wakeup.set()
         self._events.emit(
             ProcessorsAssigned(

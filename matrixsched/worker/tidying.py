@@ -38,7 +38,7 @@ class Tidying:
         self._policy = policy
         self._events = events
         self._clock = clock
-        self.chore = Chore(store, TIDY, chance.guid(), lease=policy.shard_lease, every=policy.tidy_every)
+        self.chore = Chore(store, TIDY, chance, lease=policy.shard_lease, every=policy.tidy_every)
 
     async def step(self) -> float:
         """One batch of each kind, if it is our turn; the rest until there may be more to do."""

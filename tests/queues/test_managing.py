@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from matrixsched import App
-from matrixsched.clock import ManualClock
+from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.errors import NotOpen
 from matrixsched.events import BatchEnded, BatchTaken, Events, ProcessorsAssigned, QueuesSampled
 from matrixsched.queues.database import DatabaseStorage
@@ -62,6 +62,7 @@ class Fleet:
             name=f"worker-{number}",
             lease=timedelta(seconds=10),
             clock=self.clock,
+            chance=SeededChance(number),
         )
         return managing, processors
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -68,15 +68,21 @@ class Counted:
 
     by_id: dict[str, Counts] = field(default_factory=dict)
     leased_until: dict[tuple[str, int, str], datetime] = field(default_factory=dict)
-    leased_at_most: dict[tuple[str, int, str], datetime] = field(default_factory=dict)
-    """Before its lease was cut to the time that its handler may take."""
+    not_before: dict[str, dict[str, datetime]] = field(default_factory=lambda: defaultdict(dict))
+    """By action: of versions of which no attempt was recorded or given back, the end of the longest lease. Prolonging
+    cuts a lease to the time its handler may take, but not the wait of what was put behind it before."""
 
     def committed(self, commit: Commit) -> None:
         for row in commit.after.queue:
             if row.claimed_by is not None:
-                attempt = row.guid, row.attempt, row.claimed_by
-                self.leased_until[attempt] = moment(row.due)
-                self.leased_at_most[attempt] = max(self.leased_at_most.get(attempt, moment(0)), moment(row.due))
+                self.leased_until[row.guid, row.attempt, row.claimed_by] = moment(row.due)
+                leases = self.not_before[row.id]
+                leases[row.guid] = max(leases.get(row.guid, moment(0)), moment(row.due))
+        if commit.transition.name in ("record", "record_deliveries", "give_back"):
+            held = {(row.id, row.guid) for row in commit.after.queue if row.claimed_by is not None}
+            for row in commit.before.queue:
+                if row.claimed_by is not None and (row.id, row.guid) not in held:
+                    self.not_before[row.id].pop(row.guid)
         for action in commit.after.actions.values():
             before = commit.before.actions.get(action.id)
             if before is None or before.guid != action.guid:

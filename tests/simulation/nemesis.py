@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CRASHES_MAX = 20
 CLIENT_WEIGHT = 3.0
+REFUSED_IN_A_ROW = 4
+"""At most: nothing may be lost by so many, and a database that refuses for longer is away."""
 LONGER_THAN_LEASE_S = 13.0
 """For how long an aimed stop holds its host: attempts and shards are leased for ten seconds."""
 
@@ -44,10 +46,18 @@ class RandomNemesis:
         self._chance = world.chance
         self.plan = plan
         self._crashes = 0
+        self._refused: Counter[tuple[str, str]] = Counter()
+        """How often in a row such a call of a host was."""
 
     def at_call(self, host: str, transition: str) -> Fault | None:
         fault = self.plan.draw(self._chance, transition)
-        return None if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER) and not self._may_crash() else fault
+        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER) and not self._may_crash():
+            return None
+        if fault not in (Fault.BUSY, Fault.UNAVAILABLE):
+            self._refused.pop((host, transition), None)
+            return fault
+        self._refused[host, transition] += 1
+        return fault if self._refused[host, transition] <= REFUSED_IN_A_ROW else None
 
     def at_step(self, host: str) -> None:
         if self.plan.step_rate == 0 or self._chance.random() >= self.plan.step_rate * self._step_weight(host):

@@ -112,15 +112,9 @@ def _was_interrupted(commit: Commit, row: QueueRow) -> bool:
 
 
 def _is_blocked(commit: Commit, row: QueueRow) -> bool:
-    """By an attempt of another version, until the end of the longest lease it had: prolonging cuts that to the time
-    its handler may take, but not the wait of what was put behind it before."""
-    lease, leases = commit.world.size.policy.attempt_lease // _INSTANT, commit.world.counted.leased_at_most
-    others = [other for other in commit.after.rows_of(row.id) if other.guid != row.guid]
-    return row.due <= commit.now + lease and any(
-        other.is_leased(commit.now) or moment(row.due) <= leases[other.guid, other.attempt, other.claimed_by]
-        for other in others
-        if other.claimed_by is not None
-    )
+    """By an attempt at another version, also if that was dropped since, because its lease was over."""
+    leases = commit.world.counted.not_before[row.id].items()
+    return any(guid != row.guid and moment(row.due) <= until for guid, until in leases)
 
 
 def leased_as_agreed(commit: Commit) -> Objections:

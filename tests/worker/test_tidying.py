@@ -14,10 +14,11 @@ from matrixsched.clock import ManualClock, SeededChance, SystemChance
 from matrixsched.events import Tidied
 from matrixsched.rules.names import shard_of
 from matrixsched.rules.queues import VISIBILITY_MAX, NewItem
+from matrixsched.store.chores import TIDY
 from matrixsched.store.statements import statement
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transition
-from matrixsched.store.values import Change
+from matrixsched.store.values import Change, TidyPosition
 from matrixsched.store.wrapper import StoreWrapper
 from matrixsched.worker import Worker, WorkerPolicy
 from matrixsched.worker.policy import ATTEMPT_LEASE_MAX
@@ -89,7 +90,7 @@ async def test_finished_actions_requests_and_dead_rows_go(app: App, clock: Manua
     assert await worker.tidying.step() == EVERY_S
     assert [action.id for action in await app.list()] == ["far"]
     assert (await rows(app, "processing_queue"), await rows(app, "requests")) == (1, 0)
-    assert tidied == [Tidied(actions=2, requests=5, rows=1)]
+    assert tidied == [Tidied(actions=2, requests=4, rows=1)]
     clock.advance(POLICY.tidy_every)
     assert await worker.tidying.step() == EVERY_S
     assert len(tidied) == 1
@@ -256,6 +257,20 @@ async def test_at_most_half_of_the_time_is_spent_on_it(app: App, clock: ManualCl
 
 
 # One at a time.
+
+
+async def test_an_end_that_arrives_late_does_not_end_the_next_turn(app: App, clock: ManualClock, tidied: list[Tidied]):
+    chore, other = Worker(app).tidying.chore, Worker(app).tidying.chore
+    await chore.take()
+    late = app.store.transitions.end_chore(TIDY, chore.holder, TidyPosition())
+    await chore.end()
+    clock.advance(POLICY.tidy_every)
+    assert await chore.take() is not None
+    assert not await app.store.run(late)
+    assert await other.take() is None
+    await chore.end()
+    clock.advance(POLICY.tidy_every)
+    assert await other.take() is not None
 
 
 class NotedStore(StoreWrapper):
