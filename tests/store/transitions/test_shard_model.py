@@ -1,0 +1,184 @@
+"""Whatever waits, wherever, and whoever holds what: a worker gets the shard and is told the work that a model says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from support.scene import HANDLER, LEASE, SHARDS, Scene
+from support.shard_model import FAR, Listed, Lock, Question, Slots, Waiting, World
+
+from matrixsched.rules.action import COMING, EVENT, UNGATED, parked_lane, suspect_lane
+from matrixsched.rules.lanes import Lane, escaped
+from matrixsched.rules.limits import in_nanoseconds
+from matrixsched.store.values import Acquired, Turn
+
+pytestmark = pytest.mark.anyio
+
+WORLDS = 100
+TICK = timedelta(microseconds=1)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+ELSEWHERE = "else|where"
+SPECIAL = (parked_lane(HANDLER), suspect_lane(HANDLER), parked_lane(ELSEWHERE))
+GATED = (
+    Lane(handler=HANDLER, priority=1),
+    Lane(handler=HANDLER, priority=1, key="mx"),
+    Lane(handler=HANDLER, priority=2, template="news"),
+    Lane(handler=ELSEWHERE, priority=0, key="mx"),
+)
+LOCK = """update matrixsched.shard_locks set locked = cast(:locked as boolean), last_heartbeat_at = :beat,
+    last_processing_start_at = :served where shard_id = :shard"""
+INCOMING = """insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane)
+    values (:shard, :now, :id, :guid, :at, :lane)"""
+PROCESSING = """insert into matrixsched.processing_queue
+    (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, added_at, moved_by,
+     moved_at)
+    values (:shard, :id, :guid, :lane, :at, :expires_at, 0, 0, :now, :guid, :now)"""
+LISTED = """insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
+    values (:lane, :priority, :handler, :ready_at)"""
+LIMIT = """insert into matrixsched.limits
+    (name, requests, per_us, next_slot_ns, slow_until, slow_requests, slow_per_us, updated_at)
+    values (:name, :rate, :rate, :slot, :until, :slow, :slow, :now)"""
+AROUND_NOW = (-2 * SECOND, -SECOND, -TICK, timedelta(0), TICK, SECOND, HOUR)
+
+
+async def test_a_worker_gets_the_shard_and_is_told_the_work_that_the_model_says(scene: Scene):
+    for number in range(WORLDS):
+        random = Random(number)
+        world = drawn(random, scene.now)
+        await scene.write(_to_write(world, scene))
+        for _ in range(SHARDS + 2):
+            question, before = asked(random), world.copy()
+            acquired = await ask(scene, question)
+            expected = replace(world.answer(question), next_due_at=acquired.next_due_at)
+            assert replace(acquired, gated_lanes=tuple(sorted(acquired.gated_lanes))) == expected, (question, before)
+            if acquired.shard is None and not question.only_events:
+                assert is_in(acquired.next_due_at, world.ask_again(question)), (acquired, question, before)
+        locks = {row["shard_id"]: row for row in await scene.table("shard_locks")}
+        found = {
+            shard: Lock(row["locked"], row["last_heartbeat_at"], row["last_processing_start_at"])
+            for shard, row in locks.items()
+        }
+        assert found == world.locks, before
+
+
+async def ask(scene: Scene, question: Question) -> Acquired:
+    asking = scene.do.acquire_shard(
+        sync_guid=scene.guid(),
+        holder="host:1",
+        lease=LEASE,
+        lanes=question.lanes,
+        gated_handlers=question.gated_handlers,
+        ahead=question.ahead,
+        turn=question.turn,
+        only_events=question.only_events,
+    )
+    return await scene.run(asking)
+
+
+def is_in(at: datetime | None, span: tuple[datetime, datetime] | None) -> bool:
+    return at is None if span is None else at is not None and span[0] <= at <= span[1]
+
+
+# Worlds.
+
+
+def drawn(random: Random, now: datetime) -> World:
+    """Little enough that most shards have nothing to do, and close to the instants that matter."""
+    has_gates = random.random() < 0.6
+    return World(
+        now=now,
+        lease=LEASE,
+        locks={shard: _lock(random, now) for shard in range(SHARDS)},
+        incoming=list(_incoming(random, now)) if random.random() < 0.5 else [],
+        rows=[*_rows(random, now, random.randrange(2 if has_gates else 7)), *_gated_rows(random, now, has_gates)],
+        listed=[
+            Listed(lane.name, lane.priority, lane.handler, now + random.choice(AROUND_NOW[:-1]))
+            for lane in GATED
+            if random.random() < (0.9 if has_gates else 0.2)
+        ],
+        limits=list(_limits(random, now)) if random.random() < 0.6 else [],
+    )
+
+
+def _lock(random: Random, now: datetime) -> Lock:
+    heartbeats = (timedelta(0), -LEASE, LEASE, -LEASE - TICK, LEASE + TICK)
+    return Lock(random.random() < 0.4, now + random.choice(heartbeats), now - random.randrange(3) * SECOND)
+
+
+def _incoming(random: Random, now: datetime) -> Iterator[Waiting]:
+    for shard in range(SHARDS):
+        if random.random() < 0.3:
+            yield Waiting(shard, random.choice([UNGATED, EVENT, GATED[0].name]), now)
+
+
+def _rows(random: Random, now: datetime, count: int) -> Iterator[Waiting]:
+    for _ in range(count):
+        lane = random.choice([UNGATED, EVENT, COMING, *SPECIAL])
+        yield Waiting(random.randrange(SHARDS), lane, now + random.choice(AROUND_NOW))
+
+
+def _gated_rows(random: Random, now: datetime, has_gates: bool) -> Iterator[Waiting]:
+    """No two of a lane at one time: which of them is the first is not said."""
+    for lane in GATED if has_gates else ():
+        for after in random.sample(AROUND_NOW, random.randrange(4)):
+            expires_at = random.choice([None, None, None, now - TICK, now, now + TICK])
+            yield Waiting(random.randrange(SHARDS), lane.name, now + after, expires_at)
+
+
+def _limits(random: Random, now: datetime) -> Iterator[Slots]:
+    slots = (-SECOND, timedelta(0), TICK, SECOND, SECOND + TICK, FAR - TICK, FAR, FAR + SECOND)
+    ends = (None, -TICK, timedelta(0), TICK, SECOND, FAR)
+    for name in ("global", f"handler:{HANDLER}"):
+        if random.random() < 0.7:
+            end = random.choice(ends)
+            slow_until = None if end is None else now + end
+            has_slow_rate = slow_until is not None and random.random() < 0.5
+            yield Slots(name, now + random.choice(slots), random.random() < 0.5, slow_until, has_slow_rate)
+
+
+def asked(random: Random) -> Question:
+    handlers = random.choice([(HANDLER,), (HANDLER,), (HANDLER, ELSEWHERE), (ELSEWHERE,), ()])
+    lanes = [parked_lane(name) for name in handlers]
+    if random.random() < 0.5:
+        lanes += [suspect_lane(name) for name in handlers]
+    ahead = random.choice([timedelta(0), SECOND])
+    return Question(lanes, handlers, ahead, random.choice(list(Turn)), only_events=random.random() < 0.15)
+
+
+def _to_write(world: World, scene: Scene) -> Iterator[tuple[str, dict[str, Any]]]:
+    for table in ("incoming_queue", "processing_queue", "held_lanes", "limits"):
+        yield f"delete from matrixsched.{table}", {}
+    for shard, lock in world.locks.items():
+        yield LOCK, {"shard": shard, "locked": lock.locked, "beat": lock.heartbeat_at, "served": lock.served_at}
+    for number, row in enumerate(world.incoming):
+        yield INCOMING, _row(row, number, world, scene)
+    for number, row in enumerate(world.rows):
+        yield PROCESSING, _row(row, number, world, scene) | {"expires_at": row.expires_at}
+    for one in world.listed:
+        about = {"priority": one.priority, "handler": escaped(one.handler), "ready_at": one.ready_at}
+        yield LISTED, {"lane": one.lane, **about}
+    for limit in world.limits:
+        yield LIMIT, _limit(limit, world.now)
+
+
+def _row(row: Waiting, number: int, world: World, scene: Scene) -> dict[str, Any]:
+    return {
+        "shard": row.shard,
+        "id": f"{number}",
+        "guid": scene.guid(),
+        "lane": row.lane,
+        "at": row.at,
+        "now": world.now,
+    }
+
+
+def _limit(limit: Slots, now: datetime) -> dict[str, Any]:
+    rate, slow_rate = (1 if limit.has_rate else None), (1 if limit.has_slow_rate else None)
+    slot = in_nanoseconds(limit.next_slot_at)
+    return {"name": limit.name, "rate": rate, "slot": slot, "until": limit.slow_until, "slow": slow_rate, "now": now}
