@@ -9,47 +9,12 @@ from datetime import datetime, timedelta
 from matrixsched.rules.action import COMING, EVENT, UNGATED
 from matrixsched.rules.lanes import is_gated
 from matrixsched.store.values import Acquired, Turn
+from support.waiting import Listed, Lock, Slots, Waiting
 
 SOON = timedelta(milliseconds=50)
 """When to ask again for what is ready but with somebody else."""
 FAR = timedelta(minutes=1)
 """A gate that opens later than that is looked at nevertheless: the clock may have been set back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    shard: int
-    lane: str
-    at: datetime
-    expires_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A gated lane, and when it is worth a look."""
-
-    lane: str
-    priority: int
-    handler: str
-    ready_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """A limit."""
-
-    name: str
-    next_slot_at: datetime
-    has_rate: bool
-    slow_until: datetime | None = None
-    has_slow_rate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Lock:
-    locked: bool
-    heartbeat_at: datetime
-    served_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

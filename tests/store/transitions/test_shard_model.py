@@ -6,52 +6,33 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
 
 import pytest
 from support.scene import HANDLER, LEASE, SHARDS, Scene
-from support.shard_model import FAR, Listed, Lock, Question, Slots, Waiting, World
+from support.shard_model import FAR, Question, World
+from support.waiting import AROUND_NOW, ELSEWHERE, GATED, SECOND, TICK, Listed, Lock, Slots, Waiting, gated_rows, put
 
 from matrixsched.rules.action import COMING, EVENT, UNGATED, parked_lane, suspect_lane
-from matrixsched.rules.lanes import Lane, escaped
-from matrixsched.rules.limits import in_nanoseconds
 from matrixsched.store.values import Acquired, Turn
 
 pytestmark = pytest.mark.anyio
 
 WORLDS = 100
-TICK = timedelta(microseconds=1)
-SECOND = timedelta(seconds=1)
-HOUR = timedelta(hours=1)
-ELSEWHERE = "else|where"
 SPECIAL = (parked_lane(HANDLER), suspect_lane(HANDLER), parked_lane(ELSEWHERE))
-GATED = (
-    Lane(handler=HANDLER, priority=1),
-    Lane(handler=HANDLER, priority=1, key="mx"),
-    Lane(handler=HANDLER, priority=2, template="news"),
-    Lane(handler=ELSEWHERE, priority=0, key="mx"),
-)
-LOCK = """update matrixsched.shard_locks set locked = cast(:locked as boolean), last_heartbeat_at = :beat,
-    last_processing_start_at = :served where shard_id = :shard"""
-INCOMING = """insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane)
-    values (:shard, :now, :id, :guid, :at, :lane)"""
-PROCESSING = """insert into matrixsched.processing_queue
-    (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, added_at, moved_by,
-     moved_at)
-    values (:shard, :id, :guid, :lane, :at, :expires_at, 0, 0, :now, :guid, :now)"""
-LISTED = """insert into matrixsched.held_lanes (lane, priority, handler, ready_at)
-    values (:lane, :priority, :handler, :ready_at)"""
-LIMIT = """insert into matrixsched.limits
-    (name, requests, per_us, next_slot_ns, slow_until, slow_requests, slow_per_us, updated_at)
-    values (:name, :rate, :rate, :slot, :until, :slow, :slow, :now)"""
-AROUND_NOW = (-2 * SECOND, -SECOND, -TICK, timedelta(0), TICK, SECOND, HOUR)
 
 
 async def test_a_worker_gets_the_shard_and_is_told_the_work_that_the_model_says(scene: Scene):
     for number in range(WORLDS):
         random = Random(number)
         world = drawn(random, scene.now)
-        await scene.write(_to_write(world, scene))
+        await put(
+            scene,
+            rows=world.rows,
+            listed=world.listed,
+            limits=world.limits,
+            incoming=world.incoming,
+            locks=world.locks.items(),
+        )
         for _ in range(SHARDS + 2):
             question, before = asked(random), world.copy()
             acquired = await ask(scene, question)
@@ -96,7 +77,10 @@ def drawn(random: Random, now: datetime) -> World:
         lease=LEASE,
         locks={shard: _lock(random, now) for shard in range(SHARDS)},
         incoming=list(_incoming(random, now)) if random.random() < 0.5 else [],
-        rows=[*_rows(random, now, random.randrange(2 if has_gates else 7)), *_gated_rows(random, now, has_gates)],
+        rows=[
+            *_rows(random, now, random.randrange(2 if has_gates else 7)),
+            *(gated_rows(random, now) if has_gates else ()),
+        ],
         listed=[
             Listed(lane.name, lane.priority, lane.handler, now + random.choice(AROUND_NOW[:-1]))
             for lane in GATED
@@ -123,14 +107,6 @@ def _rows(random: Random, now: datetime, count: int) -> Iterator[Waiting]:
         yield Waiting(random.randrange(SHARDS), lane, now + random.choice(AROUND_NOW))
 
 
-def _gated_rows(random: Random, now: datetime, has_gates: bool) -> Iterator[Waiting]:
-    """No two of a lane at one time: which of them is the first is not said."""
-    for lane in GATED if has_gates else ():
-        for after in random.sample(AROUND_NOW, random.randrange(4)):
-            expires_at = random.choice([None, None, None, now - TICK, now, now + TICK])
-            yield Waiting(random.randrange(SHARDS), lane.name, now + after, expires_at)
-
-
 def _limits(random: Random, now: datetime) -> Iterator[Slots]:
     slots = (-SECOND, timedelta(0), TICK, SECOND, SECOND + TICK, FAR - TICK, FAR, FAR + SECOND)
     ends = (None, -TICK, timedelta(0), TICK, SECOND, FAR)
@@ -149,36 +125,3 @@ def asked(random: Random) -> Question:
         lanes += [suspect_lane(name) for name in handlers]
     ahead = random.choice([timedelta(0), SECOND])
     return Question(lanes, handlers, ahead, random.choice(list(Turn)), only_events=random.random() < 0.15)
-
-
-def _to_write(world: World, scene: Scene) -> Iterator[tuple[str, dict[str, Any]]]:
-    for table in ("incoming_queue", "processing_queue", "held_lanes", "limits"):
-        yield f"delete from matrixsched.{table}", {}
-    for shard, lock in world.locks.items():
-        yield LOCK, {"shard": shard, "locked": lock.locked, "beat": lock.heartbeat_at, "served": lock.served_at}
-    for number, row in enumerate(world.incoming):
-        yield INCOMING, _row(row, number, world, scene)
-    for number, row in enumerate(world.rows):
-        yield PROCESSING, _row(row, number, world, scene) | {"expires_at": row.expires_at}
-    for one in world.listed:
-        about = {"priority": one.priority, "handler": escaped(one.handler), "ready_at": one.ready_at}
-        yield LISTED, {"lane": one.lane, **about}
-    for limit in world.limits:
-        yield LIMIT, _limit(limit, world.now)
-
-
-def _row(row: Waiting, number: int, world: World, scene: Scene) -> dict[str, Any]:
-    return {
-        "shard": row.shard,
-        "id": f"{number}",
-        "guid": scene.guid(),
-        "lane": row.lane,
-        "at": row.at,
-        "now": world.now,
-    }
-
-
-def _limit(limit: Slots, now: datetime) -> dict[str, Any]:
-    rate, slow_rate = (1 if limit.has_rate else None), (1 if limit.has_slow_rate else None)
-    slot = in_nanoseconds(limit.next_slot_at)
-    return {"name": limit.name, "rate": rate, "slot": slot, "until": limit.slow_until, "slow": slow_rate, "now": now}
