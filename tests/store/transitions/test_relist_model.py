@@ -17,7 +17,6 @@ from matrixsched.rules.lanes import escaped, is_gated, lane_of
 pytestmark = pytest.mark.anyio
 
 WORLDS = 60
-EVERY = SECOND
 LOOK_AGAIN = 60 * SECOND
 POOL = 10
 """Of all keys, at one a second: a key is full again so many seconds after its next slot."""
@@ -26,6 +25,7 @@ POOL = 10
 @dataclass(frozen=True, slots=True)
 class World:
     now: datetime
+    every: timedelta
     done_at: datetime | None
     """When lanes were relisted last."""
     rows: list[Waiting]
@@ -34,7 +34,7 @@ class World:
 
     @property
     def is_time(self) -> bool:
-        return self.done_at is None or self.was_set_back or self.done_at <= self.now - EVERY
+        return self.done_at is None or self.was_set_back or self.done_at <= self.now - self.every
 
     @property
     def was_set_back(self) -> bool:
@@ -82,14 +82,15 @@ async def test_lanes_are_listed_and_limits_forgotten_as_the_model_says(scene: Sc
     for number in range(WORLDS):
         world = drawn(Random(number), scene.now)
         await put(scene, rows=world.rows, listed=world.listed, limits=world.limits)
+        await scene.sql("update matrixsched.chores set done_at = :at", at=scene.now + TICK)
         await scene.sql("update matrixsched.chores set done_at = :at where name = 'lanes'", at=world.done_at)
-        assert await scene.run(scene.do.relist_lanes(every=EVERY, look_again=LOOK_AGAIN)) == world.is_time
+        assert await scene.run(scene.do.relist_lanes(every=world.every, look_again=LOOK_AGAIN)) == world.is_time
         after = world.relisted()
         assert await listed(scene) == sorted(_as_listed(after.listed)), world
         assert {row["name"] for row in await scene.table("limits")} == {limit.name for limit in after.limits}, world
         chores = {row["name"]: row["done_at"] for row in await scene.table("chores")}
         assert chores.pop("lanes") == after.done_at
-        assert set(chores.values()) == {None}
+        assert set(chores.values()) == {scene.now + TICK}
 
 
 async def listed(scene: Scene) -> list[tuple[object, ...]]:
@@ -105,9 +106,10 @@ def _as_listed(found: Iterable[Listed]) -> Iterator[tuple[object, ...]]:
 
 
 def drawn(random: Random, now: datetime) -> World:
-    done = random.choice([None, -HOUR, -EVERY, -EVERY, -EVERY + TICK, timedelta(0), TICK])
+    done = random.choice([None, -HOUR, -SECOND, -SECOND + TICK, timedelta(0), TICK])
     return World(
         now=now,
+        every=random.choice([timedelta(0), SECOND]),
         done_at=None if done is None else now + done,
         rows=[*gated_rows(random, now), *_others(random, now)],
         listed=[

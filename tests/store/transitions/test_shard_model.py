@@ -108,8 +108,8 @@ def _rows(random: Random, now: datetime, count: int) -> Iterator[Waiting]:
 
 
 def _limits(random: Random, now: datetime) -> Iterator[Slots]:
-    slots = (-SECOND, timedelta(0), TICK, SECOND, SECOND + TICK, FAR - TICK, FAR, FAR + SECOND)
-    ends = (None, -TICK, timedelta(0), TICK, SECOND, FAR)
+    slots = (timedelta(0), TICK, SECOND, SECOND + TICK, FAR - TICK, FAR)
+    ends = (None, timedelta(0), TICK, SECOND)
     for name in ("global", f"handler:{HANDLER}"):
         if random.random() < 0.7:
             end = random.choice(ends)
