@@ -50,6 +50,14 @@ async def test_a_global_limit_that_is_open_is_nothing_to_look_at_without_rows(sc
     assert (acquired.shard, acquired.next_due_at) == (None, None)
 
 
+async def test_a_global_limit_that_is_used_up_wakes_nobody_who_knows_no_lane_that_waits(scene: Scene):
+    await put_before_the_gate(scene, 0)
+    await set_limit(scene, "global", "1/min")
+    scene.clock.advance(SECOND)
+    acquired = await scene.acquire()
+    assert (acquired.shard, acquired.next_due_at) == (None, None)
+
+
 async def test_a_slow_down_of_everything_that_ends_at_this_moment_hides_no_lane(scene: Scene):
     await put_before_the_gate(scene, 0)
     await set_limit(scene, "global", "1/min")
