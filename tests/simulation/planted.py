@@ -234,7 +234,7 @@ PLANTED = (
     ),
     Planted(
         "claim and move without a fence",
-        all_of(*(sql(name, FENCE, NO_FENCE) for name in ("claim.probe", "claim.judge", "move.probe", "move.judge"))),
+        all_of(*(sql(name, FENCE, NO_FENCE) for name in ("claim.probe", "claim.judge", "move.probe"))),
         ("fenced",),
     ),
     Planted(

@@ -326,7 +326,6 @@ class SqliteTransitions(
         rows = yield self._ask(
             "move.judge",
             shard_id=shard,
-            sync_guid=guid,
             handlers=as_json(handlers),
             move_limit=move_limit,
             only_events=only_events,

@@ -236,8 +236,9 @@ async def test_an_event_that_is_not_due_waits_in_its_lane_and_is_named(scene: Sc
     assert (seen.acquired.lanes, seen.ids) == ((EVENT,), ["event"])
 
 
-async def test_what_is_coming_is_named_before_an_event_that_is_later(scene: Scene):
+async def test_what_is_coming_is_named_before_what_is_later(scene: Scene):
     await put(scene, "event", delay=2 * HOUR)
+    await scene.put_in_processing("ungated", delay=3 * HOUR)
     await scene.put_in_processing("gated", delay=HOUR, **gated(key="mx"))
     assert (await scene.acquire()).next_due_at == scene.now + HOUR
 

@@ -1,6 +1,7 @@
 """From incoming to processing: every row taken is gone, every live action keeps exactly one."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from support.scene import HANDLER, LEASE, Hold, Scene, ids
@@ -233,3 +234,12 @@ async def test_a_version_that_was_overtaken_drops_nothing(scene: Scene):
     hold = await scene.hold()
     assert (await scene.move(hold)).seen == 2
     assert (await scene.row("a"))["action_guid"] == new.guid
+
+
+async def test_two_versions_of_one_moment_are_moved_one_by_one(scene: Scene):
+    for number in (1, 2):
+        await scene.schedule("a", guid=UUID(int=number))
+    hold = await scene.hold()
+    moved = [await scene.move(hold, move_limit=1) for _ in range(3)]
+    assert [one.seen for one in moved] == [1, 1, 0]
+    assert [attempt.claim.guid for one in moved for attempt in one.attempts] == [UUID(int=2)]

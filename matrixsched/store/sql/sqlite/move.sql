@@ -4,7 +4,8 @@
 -- what is not due waits in `coming` if it has one, else ungated. Events pass none, and wait in a lane of their own, for
 -- whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
 -- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
--- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any work.
+-- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any
+-- work, and in it once more, for all that follow, if the shard is still held.
 
 -- name: probe
 select 1
@@ -39,8 +40,6 @@ taken as materialized (
                     where s.shard_id = i.shard_id and s.action_id = i.action_id
                       and s.action_guid = i.action_guid) as present
       from (select * from events union all select * from others) i
-     where exists (select 1 from matrixsched_shard_locks l
-                    where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked)
 )
 select t.created_at, t.action_id, t.action_guid, t.scheduled_at as due_at, t.expires_at, t.blocked_until, t.has_late,
        1 as attempt, 0 as interrupted, a.version, a.revision, a.handler, a.payload, a.terms, a.priority, a.template, a.zone, a.tick,
