@@ -192,6 +192,30 @@ async def test_an_outcome_does_not_wait_for_a_move_that_puts_the_next_version_be
     assert await time_of(world, new) == timedelta(0)
 
 
+async def test_an_outcome_does_not_wait_for_the_row_of_the_version_behind_it(world: World) -> None:
+    running, new = await replaced_in_incoming(world)
+    await world.run(world.moving(await world.acquire()))
+    other = await world.session()
+    await other.begin()
+    await other.connection.execute("select from matrixsched.processing_queue where action_guid = $1 for update", new)
+    assert await world.run(world.recording(running)) == {running.claim.guid: Answer.SUPERSEDED}
+    await other.rollback()
+    assert await time_of(world, new) == LEASE  # who had it in hand leaves it as it was
+
+
+@pytest.mark.parametrize("by", ["claim", "move"])
+async def test_who_takes_an_action_has_no_attempt_of_another_in_hand(world: World, by: str) -> None:
+    (running,) = (await world.start_attempts("running")).values()
+    await world.schedule("a")
+    holder = await world.acquire()
+    if by == "claim":
+        await world.run(world.moving(holder, claim_limit=0))
+    taking, claimed = await world.open(world.claiming(holder) if by == "claim" else world.moving(holder))
+    assert [one.claim.action_id for one in claimed.attempts] == ["a"]
+    assert await world.run(world.extending(running)) == {running.claim.guid: Extension.EXTENDED}
+    await taking.commit()
+
+
 @cured(not_unblocked=[UNBLOCKS_NOT])
 @pytest.mark.parametrize("moved_before", [True, False])
 async def test_a_version_is_due_at_once_when_it_was_put_off_after_the_snapshot_of_the_outcome(

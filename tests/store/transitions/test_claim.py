@@ -56,6 +56,15 @@ async def test_the_longest_overdue_come_first(scene: Scene):
     assert ids(claimed.attempts) == ["a", "b", "c"]
 
 
+async def test_rows_of_other_shards_take_no_place(scene: Scene):
+    await scene.put_in_processing("a", delay=SECOND)
+    await scene.put_in_processing("b", shard=1, delay=SECOND - TICK)
+    scene.clock.advance(SECOND)
+    holds = [await scene.hold(), await scene.hold()]
+    claimed = {hold.shard: await scene.claim(hold, limit=1) for hold in holds}
+    assert {shard: (one.seen, ids(one.attempts)) for shard, one in claimed.items()} == {0: (1, ["a"]), 1: (1, ["b"])}
+
+
 async def test_attempts_rise_for_the_life_of_the_row(scene: Scene):
     attempt = await scene.start()
     for number in range(2, 5):

@@ -276,3 +276,17 @@ async def test_a_lease_that_is_cut_leaves_the_next_version_its_time(scene: Scene
     await scene.run(scene.do.sweep_dead(SweepPosition(), limit=100, reach=LEASE))
     assert (await scene.row(guid=attempt.claim.guid))["scheduled_at"] == scene.now + LEASE
     assert await scene.row(guid=following.guid) == before
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["dead", "its lease is too long"])
+@pytest.mark.parametrize("beside", [(0, "a", SECOND_VERSION), (0, "b", FIRST), (1, "a", FIRST)], ids=str)
+async def test_a_sweep_touches_no_row_that_it_did_not_look_at(
+    scene: Scene, beside: tuple[int, str, UUID], claimed: bool
+):
+    for shard, id, guid in ((0, "a", FIRST), beside):
+        await move_in(scene, shard, id, guid, claimed=claimed, ends=3 * HOUR)
+    await scene.sql("delete from matrixsched.scheduled_actions")
+    before = (await scene.table("processing_queue"))[1]
+    swept = await scene.run(scene.do.sweep_dead(SweepPosition(), limit=1, reach=HOUR))
+    assert (swept.gone, swept.shortened) == ((0, 1) if claimed else (1, 0))
+    assert before in await scene.table("processing_queue")

@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from support.scene import LEASE, Scene
+from support.scene import LEASE, Scene, ids
 
 from matrixsched import Outcome
 from matrixsched.rules.action import EVENT, Attempt
@@ -91,6 +91,20 @@ async def test_an_attempt_that_is_not_late_by_a_microsecond_blocks_and_stays(sce
     assert (await scene.row(guid=new))["scheduled_at"] == scene.now + TICK
     assert await scene.extend(old) is Extension.EXTENDED
     assert await scene.history() == []
+
+
+@pytest.mark.parametrize("by", ["claim", "move"])
+async def test_who_is_blocked_holds_up_no_other_action(scene: Scene, by: str):
+    if by == "claim":
+        await put_behind(scene, delay=TICK)
+        await scene.put_in_processing("b", lane=EVENT, delay=TICK)
+        scene.clock.advance(TICK)
+        claimed = await claim_next(scene)
+    else:
+        await scene.start()
+        await scene.send([scene.new("a"), scene.new("b")])
+        claimed = await scene.move(await scene.hold())
+    assert (claimed.seen, ids(claimed.attempts)) == (2, ["b"])
 
 
 async def test_who_waits_behind_an_attempt_that_is_given_back_waits_no_longer(scene: Scene):
