@@ -228,7 +228,7 @@ PLANTED = (
     ),
     Planted(
         "rows are put before gates that nobody lists",
-        with_gates(sql("relist_lanes.list", "where true", "where false")),
+        with_gates(sql("relist_lanes.list", "from parted s", "from parted s where false")),
         ("listed_as_they_wait",),
     ),
     Planted(

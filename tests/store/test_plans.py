@@ -358,16 +358,24 @@ def sqlite_scans(connection: sqlite3.Connection, statement: Statement) -> list[s
     names = "|".join(sorted(SQLITE_BIG))
     big = {*SQLITE_BIG, *re.findall(rf"(?:{names})(?: as)? (\w+)", statement.text)}
     steps = [step.split() for step in sqlite_plan(connection, statement)]
-    return [" ".join(step) for step in steps if step[0] == "SCAN" and step[1] in big]
+    return [" ".join(step) for step in steps if _is_end_to_end(step) and step[1] in big]
+
+
+def _is_end_to_end(step: list[str]) -> bool:
+    """Also a search, as SQLite calls it, for the least value in an index, by no condition (in brackets)."""
+    return step[0] == "SCAN" or step[0] == "SEARCH" and not any(word.startswith("(") for word in step)
 
 
 @pytest.mark.parametrize("name", SQLITE_HOT)
 def test_a_statement_on_sqlite_finds_its_rows_by_an_index(sqlite: sqlite3.Connection, name: str) -> None:
-    assert sqlite_scans(sqlite, load("sqlite", "default")[name]) == []
+    scans = sqlite_scans(sqlite, load("sqlite", "default")[name])
+    # The least of all queues is the first entry of the index.
+    assert [step for step in scans if step.startswith("SCAN") or name != "count_queues.queues"] == []
 
 
-def test_a_full_scan_on_sqlite_would_be_seen(sqlite: sqlite3.Connection) -> None:
-    text = "select p.action_id from matrixsched_processing_queue p where p.moved_at > {now}"
+@pytest.mark.parametrize("what", ["p.action_id", "min(p.lane)"])
+def test_a_full_scan_on_sqlite_would_be_seen(sqlite: sqlite3.Connection, what: str) -> None:
+    text = f"select {what} from matrixsched_processing_queue p where p.moved_at > {{now}}"
     assert len(sqlite_scans(sqlite, statement("sqlite", "default", "scan", text))) == 1
 
 

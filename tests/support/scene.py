@@ -10,7 +10,7 @@ is written for PostgreSQL and read back alike from both: times as datetimes, gui
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -204,16 +204,24 @@ class Scene:
     # Behind the store's back.
 
     async def sql(self, text: str, **parameters: object) -> list[dict[str, Any]]:
-        if self.store.dialect == "sqlite":
-            text = render("sqlite", "default", text.replace("matrixsched.", "matrixsched_"))
-            parameters = {name: _for_sqlite(value) for name, value in parameters.items()}
-        prepared = statement(self.store.dialect, self.store.installation, "raw", text)
+        return await self.write([(text, parameters)])
+
+    async def write(self, asked: Iterable[tuple[str, Mapping[str, object]]]) -> list[dict[str, Any]]:
+        """In one transaction; what the last one returned."""
+        asks = [self._raw(text, parameters) for text, parameters in asked]
 
         def conversation() -> Conversation[list[dict[str, Any]]]:
-            rows = yield Ask(prepared, parameters)
+            for ask in asks:
+                rows = yield ask
             return [{name: _read(name, value) for name, value in row.items()} for row in rows]
 
         return await self.run(Transition("raw", conversation))
+
+    def _raw(self, text: str, parameters: Mapping[str, object]) -> Ask:
+        if self.store.dialect == "sqlite":
+            text = render("sqlite", "default", text.replace("matrixsched.", "matrixsched_"))
+            parameters = {name: _for_sqlite(value) for name, value in parameters.items()}
+        return Ask(statement(self.store.dialect, self.store.installation, "raw", text), parameters)
 
     async def table(self, name: str) -> list[dict[str, Any]]:
         rows = await self.sql(f"select * from matrixsched.{name}")

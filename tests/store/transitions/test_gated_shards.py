@@ -15,6 +15,7 @@ pytestmark = pytest.mark.anyio
 
 LANE = Lane(handler=HANDLER, key="customer").name
 SECOND = timedelta(seconds=1)
+TICK = timedelta(microseconds=1)
 
 
 async def put_before_the_gate(scene: Scene, *shards: int) -> None:
@@ -47,6 +48,17 @@ async def test_a_global_limit_that_is_open_is_nothing_to_look_at_without_rows(sc
     scene.clock.advance(SECOND)
     acquired = await look(scene)
     assert (acquired.shard, acquired.next_due_at) == (None, None)
+
+
+async def test_a_slow_down_of_everything_that_ends_at_this_moment_hides_no_lane(scene: Scene):
+    await put_before_the_gate(scene, 0)
+    await set_limit(scene, "global", "1/min")
+    await scene.run(scene.do.slow_down("global", SECOND, rate=parse_rate("1/min"), reason=None))
+    await set_limit(scene, "global", None)  # what is left of it is when the next slot would have been
+    scene.clock.advance(SECOND - TICK)
+    assert (await look(scene)).shard is None
+    scene.clock.advance(TICK)
+    assert (await look(scene)).shard == 0
 
 
 async def test_a_lane_that_is_listed_though_its_rows_are_gone_is_told_until_it_is_taken_off_the_list(scene: Scene):

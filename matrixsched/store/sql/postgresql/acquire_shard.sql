@@ -175,7 +175,8 @@ select {now} as now, t.shard_id,
                    offset 0) n),
            (select greatest(min(h.ready_at), (select opens_at from gate)) from matrixsched.held_lanes h
              where h.handler = any (cast(:gated_handlers as text[]))
-               and (h.ready_at > {now} or exists (select from gate)))
+               and (h.ready_at > {now} or exists (select from gate))
+            having count(*) > 0) -- else nothing waits for the gate to open
        ) end as next_due_at
   from (select) as always
   left join taken t on true

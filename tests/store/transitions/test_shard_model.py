@@ -1,0 +1,127 @@
+"""Whatever waits, wherever, and whoever holds what: a worker gets the shard and is told the work that a model says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from random import Random
+
+import pytest
+from support.scene import HANDLER, LEASE, SHARDS, Scene
+from support.shard_model import FAR, Question, World
+from support.waiting import AROUND_NOW, ELSEWHERE, GATED, SECOND, TICK, Listed, Lock, Slots, Waiting, gated_rows, put
+
+from matrixsched.rules.action import COMING, EVENT, UNGATED, parked_lane, suspect_lane
+from matrixsched.store.values import Acquired, Turn
+
+pytestmark = pytest.mark.anyio
+
+WORLDS = 100
+SPECIAL = (parked_lane(HANDLER), suspect_lane(HANDLER), parked_lane(ELSEWHERE))
+
+
+async def test_a_worker_gets_the_shard_and_is_told_the_work_that_the_model_says(scene: Scene):
+    for number in range(WORLDS):
+        random = Random(number)
+        world = drawn(random, scene.now)
+        await put(
+            scene,
+            rows=world.rows,
+            listed=world.listed,
+            limits=world.limits,
+            incoming=world.incoming,
+            locks=world.locks.items(),
+        )
+        for _ in range(SHARDS + 2):
+            question, before = asked(random), world.copy()
+            acquired = await ask(scene, question)
+            expected = replace(world.answer(question), next_due_at=acquired.next_due_at)
+            assert replace(acquired, gated_lanes=tuple(sorted(acquired.gated_lanes))) == expected, (question, before)
+            if acquired.shard is None and not question.only_events:
+                assert is_in(acquired.next_due_at, world.ask_again(question)), (acquired, question, before)
+        locks = {row["shard_id"]: row for row in await scene.table("shard_locks")}
+        found = {
+            shard: Lock(row["locked"], row["last_heartbeat_at"], row["last_processing_start_at"])
+            for shard, row in locks.items()
+        }
+        assert found == world.locks, before
+
+
+async def ask(scene: Scene, question: Question) -> Acquired:
+    asking = scene.do.acquire_shard(
+        sync_guid=scene.guid(),
+        holder="host:1",
+        lease=LEASE,
+        lanes=question.lanes,
+        gated_handlers=question.gated_handlers,
+        ahead=question.ahead,
+        turn=question.turn,
+        only_events=question.only_events,
+    )
+    return await scene.run(asking)
+
+
+def is_in(at: datetime | None, span: tuple[datetime, datetime] | None) -> bool:
+    return at is None if span is None else at is not None and span[0] <= at <= span[1]
+
+
+# Worlds.
+
+
+def drawn(random: Random, now: datetime) -> World:
+    """Little enough that most shards have nothing to do, and close to the instants that matter."""
+    has_gates = random.random() < 0.6
+    return World(
+        now=now,
+        lease=LEASE,
+        locks={shard: _lock(random, now) for shard in range(SHARDS)},
+        incoming=list(_incoming(random, now)) if random.random() < 0.5 else [],
+        rows=[
+            *_rows(random, now, random.randrange(2 if has_gates else 7)),
+            *(gated_rows(random, now) if has_gates else ()),
+        ],
+        listed=[
+            Listed(lane.name, lane.priority, lane.handler, now + random.choice(AROUND_NOW[:-1]))
+            for lane in GATED
+            if random.random() < (0.9 if has_gates else 0.2)
+        ],
+        limits=list(_limits(random, now)) if random.random() < 0.6 else [],
+    )
+
+
+def _lock(random: Random, now: datetime) -> Lock:
+    heartbeats = (timedelta(0), -LEASE, LEASE, -LEASE - TICK, LEASE + TICK)
+    return Lock(random.random() < 0.4, now + random.choice(heartbeats), now - random.randrange(3) * SECOND)
+
+
+def _incoming(random: Random, now: datetime) -> Iterator[Waiting]:
+    for shard in range(SHARDS):
+        if random.random() < 0.3:
+            yield Waiting(shard, random.choice([UNGATED, EVENT, GATED[0].name]), now)
+
+
+def _rows(random: Random, now: datetime, count: int) -> Iterator[Waiting]:
+    for _ in range(count):
+        lane = random.choice([UNGATED, EVENT, COMING, *SPECIAL])
+        yield Waiting(random.randrange(SHARDS), lane, now + random.choice(AROUND_NOW))
+
+
+def _limits(random: Random, now: datetime) -> Iterator[Slots]:
+    slots = (timedelta(0), TICK, SECOND, SECOND + TICK, FAR - TICK, FAR)
+    ends = (None, timedelta(0), TICK, SECOND)
+    for name in ("global", f"handler:{HANDLER}"):
+        if random.random() < 0.7:
+            end = random.choice(ends)
+            slow_until = None if end is None else now + end
+            has_slow_rate = slow_until is not None and random.random() < 0.5
+            yield Slots(name, now + random.choice(slots), random.random() < 0.5, slow_until, has_slow_rate)
+
+
+def asked(random: Random) -> Question:
+    handlers = random.choice([(HANDLER,), (HANDLER,), (HANDLER, ELSEWHERE), (ELSEWHERE,), ()])
+    lanes = [parked_lane(name) for name in handlers]
+    if random.random() < 0.5:
+        lanes += [suspect_lane(name) for name in handlers]
+    ahead = random.choice([timedelta(0), SECOND])
+    return Question(lanes, handlers, ahead, random.choice(list(Turn)), only_events=random.random() < 0.15)
