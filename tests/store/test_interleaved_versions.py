@@ -10,7 +10,7 @@ import pytest
 from support.interleaving import LEASE, Mutant, Taken, World, cured
 
 from matrixsched.rules.action import Attempt
-from matrixsched.store.values import Answer, Extension, SweepPosition
+from matrixsched.store.values import Answer, Extension, Holding, SweepPosition
 
 pytestmark = pytest.mark.anyio
 
@@ -252,6 +252,25 @@ async def test_a_lease_that_is_prolonged_too_late_is_lost_to_the_version_that_is
     assert await extending.answer() == {running.claim.guid: answer}
     if not taken_out:
         assert await world.run(world.extending(running)) == {running.claim.guid: Extension.LOST}
+
+
+@pytest.mark.parametrize("by", ["claim", "move"])
+async def test_a_version_is_not_run_beside_an_attempt_whose_row_was_written_after_the_snapshot(
+    world: World, by: str
+) -> None:
+    """Though its lease is over all the same: it was prolonged to the attempt's own end."""
+    running, new = await (replaced_in_processing(world) if by == "claim" else replaced_in_incoming(world))
+    world.clock.advance(LEASE)
+    holder = await world.acquire()
+    taking = world.claiming(holder) if by == "claim" else world.moving(holder)
+    paused = await world.paused(taking)
+    extending = world.do.extend([Holding(running.claim, timedelta.resolution)], attempt_lease=LEASE)
+    assert await world.run(extending) == {running.claim.guid: Extension.EXTENDED}
+    await paused.resume()
+    assert (await paused.answer()).attempts == []
+    assert await world.rows("select from matrixsched.attempt_history") == []
+    assert await world.run(world.recording(running)) == {running.claim.guid: Answer.SUPERSEDED}
+    assert [one.claim.guid for one in (await world.run(world.claiming(holder))).attempts] == [new]
 
 
 async def test_a_version_is_not_run_while_the_lease_before_it_is_prolonged_in_the_last_moment(world: World) -> None:
