@@ -137,7 +137,7 @@ async def test_every_attempt_has_its_slot(scene: Scene):
     scene.clock.advance(SECOND)
     await send(scene, "a", "b", "c", "d")
     seen = await look(scene)
-    assert seen.ids == ["a", "b", "c"]
+    assert sorted(seen.ids) == ["a", "b", "c"]  # which are due at the same time
     assert [attempt.slot for attempt in seen.attempts] == [
         Slot(scene.now, scene.now + void * MS) for void in (25, 25, 50)
     ]
@@ -379,6 +379,22 @@ async def test_an_emptied_lane_is_not_listed_any_more(scene: Scene):
     attempts += await look_all(scene)
     assert len(attempts) == 2
     assert await listed(scene) == {}
+
+
+async def test_each_lane_is_noted_beside_the_others_with_its_own_time(scene: Scene):
+    slow, slower = (Lane(handler=HANDLER, key=key).name for key in ("slow", "slower"))
+    await set_limit(scene, "key:slow", "6/min")
+    await set_limit(scene, "key:slower", "2/min")
+    scene.clock.advance(HOUR)
+    await send(scene, "a", "b", "c", **gated(key="slow"))
+    assert len((await look(scene)).ids) == 1
+    assert await listed(scene) == {slow: 10 * SECOND}
+    await send(scene, "d", "e", "f", **gated(key="slower"))
+    assert len((await look(scene)).ids) == 1
+    assert await listed(scene) == {slow: 10 * SECOND, slower: 30 * SECOND}
+    scene.clock.advance(HOUR)
+    assert len((await look(scene)).ids) == 2
+    assert await listed(scene) == {slow: 10 * SECOND, slower: 30 * SECOND}
 
 
 async def test_lanes_that_a_killed_worker_did_not_list_are_found(scene: Scene):
