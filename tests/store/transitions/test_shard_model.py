@@ -58,6 +58,31 @@ async def test_no_lane_of_a_shard_hides_another(scene: Scene, special: str):
             await check(scene, world, Question(lanes, (), timedelta(0), Turn.OLDEST, only_events))
 
 
+async def test_a_shard_with_an_event_that_is_due_comes_before_one_that_waits_for_longer(scene: Scene):
+    for coming, event in product(["none", "later"], ["due", "later"]):
+        rows = [Waiting(shard, UNGATED, scene.now - SECOND) for shard in (0, 1)]
+        rows += [*_headed(EVENT, event, scene.now, 1), *_headed(COMING, coming, scene.now, 2)]
+        locks = {shard: Lock(False, scene.now, scene.now - shard * SECOND) for shard in range(SHARDS)}
+        world = World(now=scene.now, lease=LEASE, locks=locks, incoming=[], rows=rows, listed=[], limits=[])
+        await put(scene, rows=rows, listed=[], limits=[], locks=locks.items())
+        await check(scene, world, Question((), (), timedelta(0), Turn.OLDEST, only_events=False))
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_what_waits_before_gates_is_told_of_and_gates_that_were_slow_until_now_are_open(
+    scene: Scene, is_listed: bool
+):
+    lane = GATED[0]
+    rows = [Waiting(0, lane.name, scene.now)]
+    listed = [Listed(lane.name, lane.priority, lane.handler, scene.now)] if is_listed else []
+    limits = [Slots("global", scene.now + SECOND, has_rate=False, slow_until=scene.now, has_slow_rate=True)]
+    locks = {shard: Lock(False, scene.now, scene.now) for shard in range(SHARDS)}
+    world = World(now=scene.now, lease=LEASE, locks=locks, incoming=[], rows=rows, listed=listed, limits=limits)
+    await put(scene, rows=rows, listed=listed, limits=limits, locks=locks.items())
+    await check(scene, world, Question((), (HANDLER,), timedelta(0), Turn.OLDEST, only_events=False))
+    assert world.locks[0].locked == is_listed
+
+
 def _headed(lane: str, head: str, now: datetime, number: int) -> Iterator[Waiting]:
     """Later there is another row of each lane, soonest of those that nobody is woken for."""
     if head == "due":
