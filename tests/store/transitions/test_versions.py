@@ -155,6 +155,39 @@ async def test_a_late_attempt_at_the_live_version_does_not_go_with_a_row_of_a_de
     assert await scene.extend(live) is Extension.EXTENDED
 
 
+async def test_a_late_attempt_at_the_live_version_does_not_go_when_a_dead_one_is_moved(scene: Scene):
+    live = await scene.start()
+    await scene.sql(
+        "insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane) "
+        "values (0, :now, 'a', :dead, :now, '')",
+        now=scene.now,
+        dead=scene.guid(),
+    )
+    scene.clock.advance(LEASE)
+    moved = await scene.move(await scene.hold())
+    assert (moved.seen, moved.attempts) == (1, [])
+    assert await scene.extend(live) is Extension.EXTENDED
+
+
+async def test_a_late_attempt_stays_as_long_as_the_next_version_is_not_due(scene: Scene):
+    old = await scene.start()
+    scene.clock.advance(LEASE)
+    await scene.schedule(delay=HOUR)
+    assert (await scene.move(await scene.hold())).seen == 1
+    assert await scene.history() == []
+    assert await scene.extend(old) is Extension.EXTENDED
+
+
+async def test_a_move_lets_late_attempts_at_several_older_versions_go(scene: Scene):
+    await scene.start()
+    await note_lapsed(scene, await add_waiting(scene, due=LEASE))
+    scene.clock.advance(LEASE)
+    new = await scene.schedule()
+    assert [one.claim.guid for one in (await scene.move(await scene.hold())).attempts] == [new.guid]
+    assert [row["action_guid"] for row in await scene.table("processing_queue")] == [new.guid]
+    assert len(await scene.history()) == 2
+
+
 async def test_of_two_late_attempts_in_one_lane_that_at_the_live_version_goes_on(scene: Scene):
     old = await scene.start()
     new = (await scene.schedule()).guid
