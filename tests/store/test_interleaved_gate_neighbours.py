@@ -36,7 +36,8 @@ async def add_row(world: World, lane: str, shard: int) -> None:
     await world.watcher.execute(
         """
         insert into matrixsched.processing_queue
-               (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by, moved_at)
+               (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by,
+                moved_at)
         values ($1, 'dead', $2, $3, $4, 0, 0, $4, $2, $4)
         """,
         shard,

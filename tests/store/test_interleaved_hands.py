@@ -1,4 +1,4 @@
-"""What is in other hands at this moment: work in the background passes it over, and users who wait for it look again."""
+"""What is in other hands at this moment: chores pass it over, and users who wait for it look again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from support.interleaving import LEASE, World
+from support.interleaving import HANDLER, LEASE, World
 
 from matrixsched.rules.action import EVENT
+from matrixsched.rules.lanes import Lane
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import Change, SweepPosition
 
@@ -61,9 +62,42 @@ async def a_pruning_of_requests(world: World) -> Case:
     return REQUESTS, world.do.prune_requests(keep=LEASE, limit=9)
 
 
+async def a_relisting_without_a_turn(world: World) -> Case:
+    return "chores", world.do.relist_lanes(every=timedelta(0))
+
+
+async def a_relisting_of_an_emptied_lane(world: World) -> Case:
+    await world.watcher.execute(
+        "insert into matrixsched.held_lanes (lane, priority, handler, ready_at) values ($1, 0, $2, $3)",
+        Lane(handler=HANDLER).name,
+        HANDLER,
+        world.now,
+    )
+    return "held_lanes", world.do.relist_lanes(every=timedelta(0))
+
+
+async def a_relisting_of_a_lane_that_was_put_off_for_too_long(world: World) -> Case:
+    case = await a_relisting_of_an_emptied_lane(world)
+    await put_off(world)
+    await world.watcher.execute(
+        "update matrixsched.processing_queue set lane = (select lane from matrixsched.held_lanes)"
+    )
+    await world.watcher.execute("update matrixsched.held_lanes set ready_at = $1", world.now + HOUR)
+    return case
+
+
+async def a_forgetting_of_buckets(world: World) -> Case:
+    await world.watcher.execute("insert into matrixsched.limits (name, updated_at) values ('key:mx', $1)", world.now)
+    return "limits", world.do.relist_lanes(every=timedelta(0))
+
+
 @pytest.mark.parametrize(
     "prepare",
     [
+        a_relisting_without_a_turn,
+        a_relisting_of_an_emptied_lane,
+        a_relisting_of_a_lane_that_was_put_off_for_too_long,
+        a_forgetting_of_buckets,
         a_sweep_of_dead_rows,
         a_sweep_of_leases_that_are_too_long,
         a_giving_back,

@@ -147,7 +147,9 @@ async def test_a_late_attempt_stays_as_long_as_there_is_no_room_for_the_next_ver
 async def test_a_late_attempt_at_the_live_version_does_not_go_with_a_row_of_a_dead_one(scene: Scene):
     live = await scene.start()
     dead = await add_waiting(scene, due=LEASE)
-    await scene.sql("update matrixsched.processing_queue set lane = :lane where action_guid = :dead", lane=EVENT, dead=dead)
+    await scene.sql(
+        "update matrixsched.processing_queue set lane = :lane where action_guid = :dead", lane=EVENT, dead=dead
+    )
     scene.clock.advance(LEASE)
     claimed = await claim_next(scene)
     assert (claimed.seen, claimed.attempts) == (1, [])
