@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from support.interleaving import LEASE, Mutant, Taken, World, cured
 
-from matrixsched.rules.action import Attempt
+from matrixsched.rules.action import EVENT, UNGATED, Attempt
 from matrixsched.store.values import Answer, Extension, Holding, SweepPosition
 
 pytestmark = pytest.mark.anyio
@@ -260,9 +260,11 @@ async def test_a_version_is_not_run_beside_an_attempt_whose_row_was_written_afte
 ) -> None:
     """Though its lease is over all the same: it was prolonged to the attempt's own end."""
     running, new = await (replaced_in_processing(world) if by == "claim" else replaced_in_incoming(world))
+    # In another lane than the attempt, whose own row would be claimed else.
+    await world.watcher.execute("update matrixsched.processing_queue set lane = $2 where action_guid = $1", new, EVENT)
     world.clock.advance(LEASE)
     holder = await world.acquire()
-    taking = world.claiming(holder) if by == "claim" else world.moving(holder)
+    taking = world.claiming(holder, lane=EVENT) if by == "claim" else world.moving(holder)
     paused = await world.paused(taking)
     extending = world.do.extend([Holding(running.claim, timedelta.resolution)], attempt_lease=LEASE)
     assert await world.run(extending) == {running.claim.guid: Extension.EXTENDED}
@@ -270,7 +272,8 @@ async def test_a_version_is_not_run_beside_an_attempt_whose_row_was_written_afte
     assert (await paused.answer()).attempts == []
     assert await world.rows("select from matrixsched.attempt_history") == []
     assert await world.run(world.recording(running)) == {running.claim.guid: Answer.SUPERSEDED}
-    assert [one.claim.guid for one in (await world.run(world.claiming(holder))).attempts] == [new]
+    again = world.claiming(holder, lane=EVENT if by == "claim" else UNGATED)
+    assert [one.claim.guid for one in (await world.run(again)).attempts] == [new]
 
 
 async def test_a_version_is_not_run_while_the_lease_before_it_is_prolonged_in_the_last_moment(world: World) -> None:
