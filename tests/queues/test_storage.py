@@ -164,6 +164,15 @@ async def test_one_that_is_settled_is_so_no_second_time(storage: Storage, how: s
 
 
 @pytest.mark.parametrize("how", HOW)
+async def test_of_those_taken_at_once_the_others_stay_taken(storage: Storage, clock: ManualClock, how: str):
+    await storage.put_many([NewItem(queue=1, data=b"x")] * 3)
+    first, second, third = await storage.get(1, 3, visibility=10 * SECOND)
+    clock.advance(SECOND)
+    assert (await settle(storage, how, first, third)).settled == {first.id, third.id}
+    assert (await settle(storage, how, second)).settled == {second.id}
+
+
+@pytest.mark.parametrize("how", HOW)
 async def test_a_receipt_is_of_one_task(storage: Storage, how: str):
     await storage.put_many([NewItem(queue=1, data=b"a"), NewItem(queue=1, data=b"b")])
     (one,) = await storage.get(1, 1)
@@ -354,15 +363,15 @@ async def test_a_dead_letter_keeps_all_until_it_is_redriven_as_if_it_were_new(st
 
 
 async def test_dead_letters_are_redriven_and_purged_by_id_or_the_first_ones(storage: Storage):
-    ids = await storage.put_many([NewItem(queue=1, data=b"x")] * 6 + [NewItem(queue=2, data=b"y")])
+    other, *ids = await storage.put_many([NewItem(queue=2, data=b"y")] + [NewItem(queue=1, data=b"x")] * 6)
     tasks = [*await storage.get(1, 9), *await storage.get(2, 9)]
     await storage.set_aside([(task, "no use") for task in tasks])
     assert [dead.id for dead in await storage.dead_letters(1, limit=2)] == ids[:2]
     assert [dead.id for dead in await storage.dead_letters(1, after=ids[1], limit=2)] == ids[2:4]
-    assert await storage.redrive(1, ids=[ids[5], ids[5], ids[6], 10**9], limit=1) == 1
+    assert await storage.redrive(1, ids=[ids[5], ids[5], other, 10**9], limit=1) == 1
     assert await storage.redrive(1, limit=2) == 2
     assert [task.id for task in await storage.get(1, 9)] == [*ids[:2], ids[5]]
-    assert await storage.purge_dead(1, ids=[ids[0], ids[3], ids[6]]) == 1
+    assert await storage.purge_dead(1, ids=[ids[0], ids[3], other]) == 1
     assert await storage.purge_dead(1, ids=[]) == 0
     assert [dead.id for dead in await storage.dead_letters(1)] == [ids[2], ids[4]]
     assert await storage.purge_dead(1, limit=1) == 1

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from support.interleaving import LEASE, Mutant, Taken, World, cured
 
-from matrixsched.rules.action import Attempt
-from matrixsched.store.values import Answer, Extension, SweepPosition
+from matrixsched.rules.action import EVENT, UNGATED, Attempt
+from matrixsched.store.values import Answer, Extension, Holding, SweepPosition
 
 pytestmark = pytest.mark.anyio
 
@@ -192,6 +192,30 @@ async def test_an_outcome_does_not_wait_for_a_move_that_puts_the_next_version_be
     assert await time_of(world, new) == timedelta(0)
 
 
+async def test_an_outcome_does_not_wait_for_the_row_of_the_version_behind_it(world: World) -> None:
+    running, new = await replaced_in_incoming(world)
+    await world.run(world.moving(await world.acquire()))
+    other = await world.session()
+    await other.begin()
+    await other.connection.execute("select from matrixsched.processing_queue where action_guid = $1 for update", new)
+    assert await world.run(world.recording(running)) == {running.claim.guid: Answer.SUPERSEDED}
+    await other.rollback()
+    assert await time_of(world, new) == LEASE  # who had it in hand leaves it as it was
+
+
+@pytest.mark.parametrize("by", ["claim", "move"])
+async def test_who_takes_an_action_has_no_attempt_of_another_in_hand(world: World, by: str) -> None:
+    (running,) = (await world.start_attempts("running")).values()
+    await world.schedule("a")
+    holder = await world.acquire()
+    if by == "claim":
+        await world.run(world.moving(holder, claim_limit=0))
+    taking, claimed = await world.open(world.claiming(holder) if by == "claim" else world.moving(holder))
+    assert [one.claim.action_id for one in claimed.attempts] == ["a"]
+    assert await world.run(world.extending(running)) == {running.claim.guid: Extension.EXTENDED}
+    await taking.commit()
+
+
 @cured(not_unblocked=[UNBLOCKS_NOT])
 @pytest.mark.parametrize("moved_before", [True, False])
 async def test_a_version_is_due_at_once_when_it_was_put_off_after_the_snapshot_of_the_outcome(
@@ -228,6 +252,28 @@ async def test_a_lease_that_is_prolonged_too_late_is_lost_to_the_version_that_is
     assert await extending.answer() == {running.claim.guid: answer}
     if not taken_out:
         assert await world.run(world.extending(running)) == {running.claim.guid: Extension.LOST}
+
+
+@pytest.mark.parametrize("by", ["claim", "move"])
+async def test_a_version_is_not_run_beside_an_attempt_whose_row_was_written_after_the_snapshot(
+    world: World, by: str
+) -> None:
+    """Though its lease is over all the same: it was prolonged to the attempt's own end."""
+    running, new = await (replaced_in_processing(world) if by == "claim" else replaced_in_incoming(world))
+    # In another lane than the attempt, whose own row would be claimed else.
+    await world.watcher.execute("update matrixsched.processing_queue set lane = $2 where action_guid = $1", new, EVENT)
+    world.clock.advance(LEASE)
+    holder = await world.acquire()
+    taking = world.claiming(holder, lane=EVENT) if by == "claim" else world.moving(holder)
+    paused = await world.paused(taking)
+    extending = world.do.extend([Holding(running.claim, timedelta.resolution)], attempt_lease=LEASE)
+    assert await world.run(extending) == {running.claim.guid: Extension.EXTENDED}
+    await paused.resume()
+    assert (await paused.answer()).attempts == []
+    assert await world.rows("select from matrixsched.attempt_history") == []
+    assert await world.run(world.recording(running)) == {running.claim.guid: Answer.SUPERSEDED}
+    again = world.claiming(holder, lane=EVENT if by == "claim" else UNGATED)
+    assert [one.claim.guid for one in (await world.run(again)).attempts] == [new]
 
 
 async def test_a_version_is_not_run_while_the_lease_before_it_is_prolonged_in_the_last_moment(world: World) -> None:

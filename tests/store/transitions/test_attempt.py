@@ -99,6 +99,7 @@ async def test_every_part_of_a_claim_counts(scene: Scene, part):
     assert await scene.extend(wrong) is Extension.LOST
     assert await scene.give_back(wrong) == 0
     assert await scene.finish(wrong) is not Answer.RECORDED
+    assert await scene.record(failed(wrong)) != [Answer.RECORDED]
     assert await scene.contents() == before
 
 

@@ -26,7 +26,7 @@ async def test_what_is_due_is_handed_out_once_for_the_length_of_a_lease(scene: S
     hold = await scene.hold()
     claimed = await scene.claim(hold)
     (attempt,) = claimed.attempts
-    assert claimed.seen == 1
+    assert (claimed.seen, claimed.gated_lanes) == (1, ())
     assert (attempt.claim.attempt, attempt.claim.claimed_by) == (1, hold.guid)
     assert (attempt.claimed_at, attempt.due_at) == (scene.now, due_at)
     row = await scene.row()
@@ -54,6 +54,15 @@ async def test_the_longest_overdue_come_first(scene: Scene):
     claimed = await scene.claim(hold, limit=3)
     assert claimed.seen == 3
     assert ids(claimed.attempts) == ["a", "b", "c"]
+
+
+async def test_rows_of_other_shards_take_no_place(scene: Scene):
+    await scene.put_in_processing("a", delay=SECOND)
+    await scene.put_in_processing("b", shard=1, delay=SECOND - TICK)
+    scene.clock.advance(SECOND)
+    holds = [await scene.hold(), await scene.hold()]
+    claimed = {hold.shard: await scene.claim(hold, limit=1) for hold in holds}
+    assert {shard: (one.seen, ids(one.attempts)) for shard, one in claimed.items()} == {0: (1, ["a"]), 1: (1, ["b"])}
 
 
 async def test_attempts_rise_for_the_life_of_the_row(scene: Scene):
@@ -132,6 +141,26 @@ async def test_an_interrupted_attempt_does_not_rob_others_of_their_place(scene: 
     scene.clock.advance(LEASE)
     await scene.schedule("b")
     assert ids(await scene.sync()) == ["a", "b"]
+
+
+async def test_what_there_is_no_room_for_is_left_as_it_is(scene: Scene):
+    for id in "ab":
+        await scene.start(id)
+        scene.clock.advance(TICK)
+    scene.clock.advance(LEASE)
+    before = await scene.row("b")
+    claimed = await scene.claim(await scene.hold(), claim_limit=1)
+    assert (claimed.seen, ids(claimed.attempts)) == (2, ["a"])
+    assert await scene.row("b") == before
+    assert await scene.history("b") == []
+
+
+async def test_what_cannot_run_needs_no_room(scene: Scene):
+    await scene.put_in_processing("dead", "dead, too", "live")
+    for id in ("dead", "dead, too"):
+        await scene.cancel(id)
+    assert ids((await scene.claim(await scene.hold(), claim_limit=1)).attempts) == ["live"]
+    assert await scene.waiting("processing_queue") == {"live"}
 
 
 async def test_after_the_second_interruption_an_action_goes_to_the_suspects(scene: Scene):

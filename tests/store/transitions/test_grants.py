@@ -82,8 +82,25 @@ async def test_what_is_spent_of_a_grant_is_spent_of_no_other(scene: Scene, templ
     assert await stored(scene) == {*grants} - {spent} | {replace(spent, used=spent.granted)}
 
 
-async def test_what_is_granted_to_others_lets_nobody_pass(scene: Scene):
-    await plan(scene, [Grant("news", 0, False, scene.now, 5), Grant("promo", 1, False, scene.now, 5)])
+async def test_templates_that_send_at_once_spend_each_its_own(scene: Scene):
+    await plan(scene, [Grant("news", 0, False, scene.now, 2), Grant("promo", 0, False, scene.now, 3)])
+    for name in TEMPLATES:
+        await scene.send([scene.new(f"{name} {number}", **gated(template=name)) for number in range(5)])
+    assert len(await look_all(scene)) == 5
+    assert {(one.template, one.used) for one in await stored(scene)} == {("news", 2), ("promo", 3)}
+
+
+async def test_what_is_granted_for_a_window_that_comes_is_not_spent_before(scene: Scene):
+    coming = Grant("promo", 0, False, scene.now + MINUTE, 3)
+    await plan(scene, [Grant("promo", 0, False, scene.now, 1), coming])
+    await scene.send([scene.new(f"{number}", **gated(template="promo")) for number in range(5)])
+    assert len(await look_all(scene)) == 1
+    assert coming in await stored(scene)
+
+
+async def test_what_is_or_was_granted_to_others_lets_nobody_pass(scene: Scene):
+    over = Grant("promo", 0, False, scene.now - MINUTE, 5)
+    await plan(scene, [over, Grant("news", 0, False, scene.now, 5), Grant("promo", 1, False, scene.now, 5)])
     await scene.send([scene.new("a", **gated(template="promo", priority=0))])
     seen = await look(scene)
     assert (seen.ids, seen.gates) == ([], {Gate.QUOTA})

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from support.scene import HANDLER, LEASE, Hold, Scene, ids
 
-from matrixsched.rules.action import parked_lane
+from matrixsched.rules.action import EVENT, UNGATED, parked_lane
 from matrixsched.store.values import Answer
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +28,7 @@ async def test_what_is_due_later_moves_and_waits(scene: Scene):
     assert (row["action_guid"], row["lane"]) == (written.guid, "")
     assert (row["scheduled_at"], row["expires_at"]) == (added_at + HOUR, added_at + 2 * HOUR)
     assert (row["attempt"], row["interrupted"], row["claimed_by"], row["claimed_at"]) == (0, 0, None, None)
+    assert (row["rescheduled_by"], row["rescheduled_at"]) == (None, None)
 
 
 async def test_what_is_due_is_claimed_in_passing(scene: Scene):
@@ -54,6 +55,7 @@ async def test_what_is_due_is_claimed_in_passing(scene: Scene):
     row = await scene.row()
     assert (row["scheduled_at"], row["attempt"]) == (scene.now + LEASE, 1)
     assert (row["claimed_by"], row["claimed_at"]) == (hold.guid, scene.now)
+    assert (row["rescheduled_by"], row["rescheduled_at"]) == (hold.guid, scene.now)
     assert (await scene.action()).status.running
 
 
@@ -117,10 +119,13 @@ async def test_foreign_rows_use_up_no_claims(scene: Scene):
     assert ids((await scene.move(await scene.hold(), claim_limit=1)).attempts) == ["b"]
 
 
-async def test_rows_of_other_shards_stay_where_they_are(scene: Scene):
-    await scene.send([scene.new("a", shard=0), scene.new("b", shard=1)])
+@pytest.mark.parametrize("lane", [UNGATED, EVENT])
+async def test_rows_of_other_shards_stay_where_they_are(scene: Scene, lane: str):
+    await scene.send([scene.new("a", shard=0, lane=lane), scene.new("b", shard=1, lane=lane)])
     hold = await scene.hold()
-    (attempt,) = (await scene.move(hold)).attempts
+    moved = await scene.move(hold)
+    (attempt,) = moved.attempts
+    assert (moved.seen, moved.gated_lanes) == (1, ())
     assert attempt.claim.shard == hold.shard
     assert await scene.waiting("incoming_queue") == {"a", "b"} - {attempt.claim.action_id}
 
@@ -132,8 +137,9 @@ async def test_a_row_of_a_special_lane_is_moved_but_never_claimed_in_passing(sce
     assert (row["lane"], row["claimed_by"]) == ("promo/UTC", None)
 
 
-async def test_who_does_not_hold_the_shard_writes_nothing(scene: Scene):
-    await scene.schedule()
+@pytest.mark.parametrize("lane", [UNGATED, EVENT])
+async def test_who_does_not_hold_the_shard_writes_nothing(scene: Scene, lane: str):
+    await scene.schedule(lane=lane)
     lost = await scene.hold()
     scene.clock.advance(2 * LEASE)
     mine = await scene.hold()
@@ -168,6 +174,14 @@ async def test_a_new_version_waits_for_the_end_of_the_old_ones_lease(scene: Scen
     assert (attempt.claim.guid, attempt.claim.attempt) == (new.guid, 1)
 
 
+async def test_a_new_version_that_is_to_pass_a_gate_waits_for_the_old_one_before_that(scene: Scene):
+    await scene.start()
+    new = await scene.schedule(lane="promo/UTC")
+    assert await scene.sync() == []
+    row = await scene.row(guid=new.guid)
+    assert (row["lane"], row["scheduled_at"]) == (UNGATED, scene.now + LEASE)
+
+
 async def test_a_new_version_runs_as_soon_as_the_old_attempt_is_recorded(scene: Scene):
     old = await scene.start()
     scene.clock.advance(SECOND)
@@ -188,14 +202,20 @@ async def test_a_new_version_in_the_future_keeps_its_own_time(scene: Scene):
     assert (await scene.row())["scheduled_at"] == scene.now + HOUR
 
 
-async def test_an_incoming_row_that_was_moved_before_is_dropped(scene: Scene):
-    await scene.put_in_processing("a", delay=HOUR)
+@pytest.mark.parametrize("delay", [timedelta(0), HOUR])
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_an_incoming_row_that_was_moved_before_is_dropped(scene: Scene, delay: timedelta, replaced: bool):
+    if replaced:
+        await scene.schedule(delay=HOUR)
+    await scene.put_in_processing("a", delay=delay)
     before = await scene.row()
     await scene.sql(
         "insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane) "
         "select shard_id, added_at, action_id, action_guid, scheduled_at, lane from matrixsched.processing_queue"
     )
-    moved = await scene.move(await scene.hold())
+    hold = await scene.hold()
+    scene.clock.advance(TICK)
+    moved = await scene.move(hold)
     assert (moved.seen, moved.attempts) == (1, [])
     assert await scene.table("incoming_queue") == []
     assert await scene.row() == before

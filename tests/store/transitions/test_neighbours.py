@@ -276,3 +276,34 @@ async def test_a_lease_that_is_cut_leaves_the_next_version_its_time(scene: Scene
     await scene.run(scene.do.sweep_dead(SweepPosition(), limit=100, reach=LEASE))
     assert (await scene.row(guid=attempt.claim.guid))["scheduled_at"] == scene.now + LEASE
     assert await scene.row(guid=following.guid) == before
+
+
+BESIDE = [(0, "a", SECOND_VERSION), (0, "b", FIRST), (1, "a", FIRST)]
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["dead", "its lease is too long"])
+@pytest.mark.parametrize("beside", BESIDE, ids=str)
+async def test_a_sweep_touches_no_row_that_it_did_not_look_at(
+    scene: Scene, beside: tuple[int, str, UUID], claimed: bool
+):
+    for shard, id, guid in ((0, "a", FIRST), beside):
+        await move_in(scene, shard, id, guid, claimed=claimed, ends=3 * HOUR)
+    await scene.sql("delete from matrixsched.scheduled_actions")
+    before = (await scene.table("processing_queue"))[1]
+    swept = await scene.run(scene.do.sweep_dead(SweepPosition(), limit=1, reach=HOUR))
+    assert (swept.gone, swept.shortened) == ((0, 1) if claimed else (1, 0))
+    assert before in await scene.table("processing_queue")
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=str)
+async def test_no_more_rows_expire_than_were_looked_at(scene: Scene, beside: tuple[int, str, UUID]):
+    for (shard, id, guid), late in (((0, "a", FIRST), 2 * TICK), (beside, TICK)):
+        await move_in(scene, shard, id, guid, claimed=False, ends=HOUR)
+        await scene.sql(
+            "update matrixsched.processing_queue set expires_at = :at where expires_at is null", at=scene.now - late
+        )
+    await scene.sql("delete from matrixsched.scheduled_actions")
+    swept = await scene.run(scene.do.expire_waiting(limit=1))
+    assert (swept.late, swept.gone) == (1, 1)
+    (left,) = await scene.table("processing_queue")
+    assert (left["shard_id"], left["action_id"], left["action_guid"]) == beside

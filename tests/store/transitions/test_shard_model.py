@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import product
 from random import Random
 
 import pytest
@@ -34,18 +35,70 @@ async def test_a_worker_gets_the_shard_and_is_told_the_work_that_the_model_says(
             locks=world.locks.items(),
         )
         for _ in range(SHARDS + 2):
-            question, before = asked(random), world.copy()
-            acquired = await ask(scene, question)
-            expected = replace(world.answer(question), next_due_at=acquired.next_due_at)
-            assert replace(acquired, gated_lanes=tuple(sorted(acquired.gated_lanes))) == expected, (question, before)
-            if acquired.shard is None and not question.only_events:
-                assert is_in(acquired.next_due_at, world.ask_again(question)), (acquired, question, before)
+            await check(scene, world, asked(random))
         locks = {row["shard_id"]: row for row in await scene.table("shard_locks")}
         found = {
             shard: Lock(row["locked"], row["last_heartbeat_at"], row["last_processing_start_at"])
             for shard, row in locks.items()
         }
-        assert found == world.locks, before
+        assert found == world.locks, world
+
+
+@pytest.mark.parametrize("special", ["none", "due", "later"])
+async def test_no_lane_of_a_shard_hides_another(scene: Scene, special: str):
+    """They are looked at in the order of their names, each by its head, and none where it may be spared."""
+    for coming, event in product(["none", "due", "later"], repeat=2):
+        heads = {suspect_lane(HANDLER): special, EVENT: event, COMING: coming}
+        rows = [row for number, lane in enumerate(heads, 1) for row in _headed(lane, heads[lane], scene.now, number)]
+        free = {shard: Lock(False, scene.now, scene.now) for shard in range(SHARDS)}
+        world = World(now=scene.now, lease=LEASE, locks=free, incoming=[], rows=rows, listed=[], limits=[])
+        await put(scene, rows=rows, listed=[], limits=[], locks=free.items())
+        lanes = [suspect_lane(HANDLER)]
+        for only_events in (True, False, False):
+            await check(scene, world, Question(lanes, (), timedelta(0), Turn.OLDEST, only_events))
+
+
+async def test_a_shard_with_an_event_that_is_due_comes_before_one_that_waits_for_longer(scene: Scene):
+    for coming, event in product(["none", "later"], ["due", "later"]):
+        rows = [Waiting(shard, UNGATED, scene.now - SECOND) for shard in (0, 1)]
+        rows += [*_headed(EVENT, event, scene.now, 1), *_headed(COMING, coming, scene.now, 2)]
+        locks = {shard: Lock(False, scene.now, scene.now - shard * SECOND) for shard in range(SHARDS)}
+        world = World(now=scene.now, lease=LEASE, locks=locks, incoming=[], rows=rows, listed=[], limits=[])
+        await put(scene, rows=rows, listed=[], limits=[], locks=locks.items())
+        await check(scene, world, Question((), (), timedelta(0), Turn.OLDEST, only_events=False))
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_what_waits_before_gates_is_told_of_and_gates_that_were_slow_until_now_are_open(
+    scene: Scene, is_listed: bool
+):
+    lane = GATED[0]
+    rows = [Waiting(0, lane.name, scene.now)]
+    listed = [Listed(lane.name, lane.priority, lane.handler, scene.now)] if is_listed else []
+    limits = [Slots("global", scene.now + SECOND, has_rate=False, slow_until=scene.now, has_slow_rate=True)]
+    locks = {shard: Lock(False, scene.now, scene.now) for shard in range(SHARDS)}
+    world = World(now=scene.now, lease=LEASE, locks=locks, incoming=[], rows=rows, listed=listed, limits=limits)
+    await put(scene, rows=rows, listed=listed, limits=limits, locks=locks.items())
+    await check(scene, world, Question((), (HANDLER,), timedelta(0), Turn.OLDEST, only_events=False))
+    assert world.locks[0].locked == is_listed
+
+
+def _headed(lane: str, head: str, now: datetime, number: int) -> Iterator[Waiting]:
+    """Later there is another row of each lane, soonest of those that nobody is woken for."""
+    if head == "due":
+        yield Waiting(0, lane, now)
+    if head != "none":
+        yield Waiting(0, lane, now + number * TICK)
+
+
+async def check(scene: Scene, world: World, question: Question) -> None:
+    """Whether it gets what the model says."""
+    before = world.copy()
+    acquired = await ask(scene, question)
+    expected = replace(world.answer(question), next_due_at=acquired.next_due_at)
+    assert replace(acquired, gated_lanes=tuple(sorted(acquired.gated_lanes))) == expected, (question, before)
+    if acquired.shard is None and not question.only_events:
+        assert is_in(acquired.next_due_at, world.ask_again(question)), (acquired, question, before)
 
 
 async def ask(scene: Scene, question: Question) -> Acquired:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from support.scene import LEASE, Scene
+from support.scene import LEASE, Scene, ids
 
 from matrixsched import Outcome
 from matrixsched.rules.action import EVENT, Attempt
@@ -88,9 +88,24 @@ async def test_an_attempt_that_is_not_late_by_a_microsecond_blocks_and_stays(sce
     old, new = await put_behind(scene, delay=LEASE - TICK)
     scene.clock.advance(LEASE - TICK)
     assert (await claim_next(scene)).attempts == []
-    assert (await scene.row(guid=new))["scheduled_at"] == scene.now + TICK
+    row = await scene.row(guid=new)
+    assert (row["scheduled_at"], row["lane"]) == (scene.now + TICK, EVENT)
     assert await scene.extend(old) is Extension.EXTENDED
     assert await scene.history() == []
+
+
+@pytest.mark.parametrize("by", ["claim", "move"])
+async def test_who_is_blocked_holds_up_no_other_action(scene: Scene, by: str):
+    if by == "claim":
+        await put_behind(scene, delay=TICK)
+        await scene.put_in_processing("b", lane=EVENT, delay=TICK)
+        scene.clock.advance(TICK)
+        claimed = await claim_next(scene)
+    else:
+        await scene.start()
+        await scene.send([scene.new("a"), scene.new("b")])
+        claimed = await scene.move(await scene.hold())
+    assert (claimed.seen, ids(claimed.attempts)) == (2, ["b"])
 
 
 async def test_who_waits_behind_an_attempt_that_is_given_back_waits_no_longer(scene: Scene):
@@ -109,6 +124,79 @@ async def test_a_late_attempt_at_the_live_version_does_not_go_with_that_at_an_ol
     await note_lapsed(scene, new)
     scene.clock.advance(LEASE)
     (attempt,) = (await claim_next(scene)).attempts
+    assert (attempt.claim.guid, attempt.claim.attempt, attempt.interruptions) == (new, 2, 1)
+    assert [row["action_guid"] for row in await scene.table("processing_queue")] == [new]
+    assert {(past.guid, past.outcome) for past in await scene.history()} == {
+        (old.claim.guid, Outcome.SUPERSEDED),
+        (new, Outcome.INTERRUPTED),
+    }
+
+
+async def test_a_late_attempt_stays_as_long_as_there_is_no_room_for_the_next_version(scene: Scene):
+    old, new = await put_behind(scene)
+    await scene.put_in_processing("b", lane=EVENT, delay=TICK)
+    scene.clock.advance(LEASE)
+    hold = await scene.hold()
+    assert ids((await scene.claim(hold, lane=EVENT, claim_limit=1)).attempts) == ["b"]
+    assert await scene.history() == []
+    assert await scene.extend(old) is Extension.EXTENDED
+    assert (await scene.claim(hold, lane=EVENT)).attempts == []
+    assert (await scene.row(guid=new))["scheduled_at"] == scene.now + LEASE
+
+
+async def test_a_late_attempt_at_the_live_version_does_not_go_with_a_row_of_a_dead_one(scene: Scene):
+    live = await scene.start()
+    dead = await add_waiting(scene, due=LEASE)
+    await scene.sql(
+        "update matrixsched.processing_queue set lane = :lane where action_guid = :dead", lane=EVENT, dead=dead
+    )
+    scene.clock.advance(LEASE)
+    claimed = await claim_next(scene)
+    assert (claimed.seen, claimed.attempts) == (1, [])
+    assert [row["action_guid"] for row in await scene.table("processing_queue")] == [live.claim.guid]
+    assert await scene.extend(live) is Extension.EXTENDED
+
+
+async def test_a_late_attempt_at_the_live_version_does_not_go_when_a_dead_one_is_moved(scene: Scene):
+    live = await scene.start()
+    await scene.sql(
+        "insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane) "
+        "values (0, :now, 'a', :dead, :now, '')",
+        now=scene.now,
+        dead=scene.guid(),
+    )
+    scene.clock.advance(LEASE)
+    moved = await scene.move(await scene.hold())
+    assert (moved.seen, moved.attempts) == (1, [])
+    assert await scene.extend(live) is Extension.EXTENDED
+
+
+async def test_a_late_attempt_stays_as_long_as_the_next_version_is_not_due(scene: Scene):
+    old = await scene.start()
+    scene.clock.advance(LEASE)
+    await scene.schedule(delay=HOUR)
+    assert (await scene.move(await scene.hold())).seen == 1
+    assert await scene.history() == []
+    assert await scene.extend(old) is Extension.EXTENDED
+
+
+async def test_a_move_lets_late_attempts_at_several_older_versions_go(scene: Scene):
+    await scene.start()
+    await note_lapsed(scene, await add_waiting(scene, due=LEASE))
+    scene.clock.advance(LEASE)
+    new = await scene.schedule()
+    assert [one.claim.guid for one in (await scene.move(await scene.hold())).attempts] == [new.guid]
+    assert [row["action_guid"] for row in await scene.table("processing_queue")] == [new.guid]
+    assert len(await scene.history()) == 2
+
+
+async def test_of_two_late_attempts_in_one_lane_that_at_the_live_version_goes_on(scene: Scene):
+    old = await scene.start()
+    new = (await scene.schedule()).guid
+    assert await scene.sync() == []
+    await note_lapsed(scene, new)
+    scene.clock.advance(LEASE)
+    (attempt,) = (await scene.claim(await scene.hold())).attempts
     assert (attempt.claim.guid, attempt.claim.attempt, attempt.interruptions) == (new, 2, 1)
     assert [row["action_guid"] for row in await scene.table("processing_queue")] == [new]
     assert {(past.guid, past.outcome) for past in await scene.history()} == {
