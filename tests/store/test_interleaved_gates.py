@@ -357,6 +357,19 @@ async def test_told_to_slow_down_during_a_claim_the_next_one_gets_nothing(world:
     assert (passed.attempts, {held.gate for held in passed.held.values()}) == ([], {Gate.SLOWED})
 
 
+async def test_a_lane_that_somebody_notes_is_not_taken_off_the_list_by_who_empties_it(world: World):
+    (guid,) = await open_shards(world, 1)
+    await set_limit(world, "key:mx", "9/s", 9)
+    await fill(world, guid, "a", lane=KEYED)
+    noting = await world.session()
+    await noting.begin()
+    await noting.connection.execute("select from matrixsched.held_lanes for update")
+    claim = await world.start(claiming(world, guid, KEYED))
+    assert len((await claim.answer()).attempts) == 1
+    await noting.commit()
+    assert len(await world.rows("select from matrixsched.held_lanes")) == 1
+
+
 async def test_a_template_is_paused_without_waiting_for_a_claim(world: World):
     (guid,) = await open_shards(world, 1)
     await grant(world, 10)

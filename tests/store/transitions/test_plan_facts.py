@@ -147,6 +147,39 @@ async def test_only_who_is_served_is_noted_as_served(scene: Scene):
     assert noted == {"a"}
 
 
+async def test_each_template_is_noted_with_its_own_turn(scene: Scene):
+    for name in ("a", "b", "c"):
+        await put(scene, name)
+        await fill(scene, name, 1)
+    await plan(scene)
+    turns = {row["template"]: row["last_served_at"] for row in await scene.table("quota_grants")}
+    assert len(set(turns.values())) == 3
+    assert {row["name"]: row["last_served_at"] for row in await scene.table("templates")} == turns
+
+
+async def test_a_lane_that_is_not_listed_is_beside_others_that_are_each_for_its_own_time(scene: Scene):
+    await limit(scene, "global", "1/min")
+    lanes = {}
+    for name in ("a", "b", "c"):
+        await put(scene, name)
+        lanes[name] = await fill(scene, name, 1)
+    await relist(scene)
+    await scene.sql(f"delete from matrixsched.held_lanes where lane = '{lanes['c']}'")
+    await plan(scene)
+    (window,) = await scene.table("quota_windows")
+    rest = window["ends_at"] - scene.now
+    assert await listed(scene) == {lanes["a"]: NOW, lanes["b"]: rest, lanes["c"]: rest}
+
+
+async def test_a_window_that_begins_at_this_moment_is_planned_once(scene: Scene):
+    await put(scene, "promo")
+    await fill(scene, "promo", 1)
+    scene.clock.advance(MINUTE - timedelta(microseconds=scene.now.microsecond, seconds=scene.now.second))
+    assert [await plan(scene), await plan(scene)] == [Planned.NOW, Planned.BEFORE]
+    (window,) = await scene.table("quota_windows")
+    assert window["begins_at"] == scene.now
+
+
 async def test_a_window_is_kept_to_the_instant(scene: Scene):
     await put(scene, "promo")
     await fill(scene, "promo", 2)
