@@ -110,6 +110,7 @@ class Behaviour:
     play: Callable[[Random], Awaitable[HandlerOutcome | None]]
     timeout_s: float = 20
     retry: Retry = Retry(max_attempts=3, max_interruptions=4)
+    ignores_its_limit: bool = False
 
 
 class Trouble(Exception):
@@ -153,7 +154,7 @@ BEHAVIOURS = {
     "flaky": Behaviour(_flaky),
     "fickle": Behaviour(_fickle),
     "endless": Behaviour(_endless, timeout_s=3, retry=Retry(max_attempts=2)),
-    "stubborn": Behaviour(_stubborn, timeout_s=4, retry=Retry(max_attempts=2)),
+    "stubborn": Behaviour(_stubborn, timeout_s=4, retry=Retry(max_attempts=2), ignores_its_limit=True),
     "tireless": Behaviour(_flaky, retry=Retry(max_attempts=None, max_delay=timedelta(seconds=4))),
     "careful": Behaviour(_slow, retry=Retry(max_attempts=2, max_interruptions=0)),
     "rare": Behaviour(_quick),

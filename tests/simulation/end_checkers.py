@@ -211,8 +211,10 @@ def _overlaps(earlier: Run, later: Run) -> bool:
 
 
 def _may_overlap(world: World, earlier: Run, later: Run) -> bool:
-    if earlier.ending is Ended.OVERRUN:
-        return True  # it ignored its limit: not promised otherwise
+    behaviour = world.behaviour(earlier.handler)
+    limit = earlier.started_at + timedelta(seconds=behaviour.timeout_s)
+    if behaviour.ignores_its_limit and later.started_at > limit:
+        return True  # not promised otherwise
     claimed = _claim_of(world, earlier)
     return claimed is not None and world.history.is_explained(earlier.host, claimed.asked_at, later.started_at)
 
