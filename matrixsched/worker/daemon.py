@@ -40,6 +40,8 @@ from matrixsched.worker.tidying import Tidying
 if TYPE_CHECKING:
     from matrixsched.app import App
 
+RECORD_AGAIN_MIN = timedelta(seconds=0.1)
+
 
 class Worker:
     """Runs the actions of an application, and handles the batches of its queues, until it is told to stop.
@@ -203,7 +205,9 @@ class Worker:
     def _start_keeping(self, keeping: anyio.abc.TaskGroup) -> None:
         """What goes on until the last outcome is recorded."""
         if self.runs_actions:
-            self._start(keeping, "record", self.recorder.step, self.recorder.wakeup)
+            # A handler that ignored its limit is judged a margin before its lease ends: several tries must fit in.
+            soon = max(self.policy.lease_margin / 4, RECORD_AGAIN_MIN)
+            self._start(keeping, "record", self.recorder.step, self.recorder.wakeup, again_within=soon)
             self._start(keeping, "give back", self.runner.giving_back.step, self.runner.giving_back.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from simulation.world import Process, World
 
 _INSTANT = timedelta(microseconds=1)
+_AFTER_HOLDING = timedelta(seconds=0.1)
+"""A shard is let go so much later at most than it may be held: what was asked is waited for."""
 
 
 def timed_as_asked(commit: Commit) -> Objections:
@@ -207,8 +209,10 @@ class Overlooked:
                 self._since[name] = now, hosts
 
     def _judge(self, row: QueueRow, since: datetime, hosts: frozenset[str]) -> None:
-        policy = self._world.size.policy
-        if self._world.clock.now() - since > policy.rest_max + timedelta(seconds=1):
+        size = self._world.size
+        # All shards may have work, and it is the turn of each before it is the same one's again.
+        turn_of_others = (size.shards - 1) * (size.policy.hold_max + _AFTER_HOLDING)
+        if self._world.clock.now() - since > size.policy.rest_max + timedelta(seconds=1) + turn_of_others:
             who = ", ".join(sorted(hosts))
             self._world.violate("overlooked", f"{row.id} at {row.guid} is due since {moment(row.due)}, seen by {who}")
             del self._since[row.id, row.guid, row.attempt]

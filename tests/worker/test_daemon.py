@@ -9,7 +9,14 @@ import anyio
 import pytest
 
 from matrixsched import App, State
-from matrixsched.errors import BadInput, ConfigurationError, DatabaseUnavailable, HandlersLeaked, OutcomeUnknown
+from matrixsched.errors import (
+    BadInput,
+    ConfigurationError,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    HandlersLeaked,
+    OutcomeUnknown,
+)
 from matrixsched.events import Events, HandlerLeaked, OutcomesRecorded, StepFailed, WorkerStopped
 from matrixsched.rules.retention import FINISHED, KEEP_DEFAULT
 from matrixsched.store.sqlite.store import SqliteStore
@@ -248,6 +255,22 @@ async def test_a_database_that_was_away_is_no_reason_to_exit(app):
         await until(app, "w", State.DONE)
     assert {event.step for event in failed} == {"intake", "record"}
     assert (await app.get("w")).status.succeeded == 1
+
+
+async def test_a_refused_outcome_is_sent_again_often_within_the_margin_of_its_lease(app):
+    """A handler that ignored its limit is judged no earlier."""
+
+    @app.action("work")
+    async def work() -> None: ...
+
+    flaky = Flaky(app)
+    flaky.failures["record"] = [DatabaseBusy("refused") for _ in range(5)]
+    await app.schedule(work, id="w")
+    policy = WorkerPolicy(attempt_lease=SECOND * 4, lease_margin=SECOND * 0.4)
+    async with seen(app.events, StepFailed, 5) as failed, running(Worker(app, policy)):
+        await until(app, "w", State.DONE)
+    assert sum(event.rest_s for event in failed[:4]) < 0.4
+    assert max(event.rest_s for event in failed) <= 0.1
 
 
 @pytest.mark.parametrize("lost", ["claim", "move", "record", "release_shard", "acquire_shard"])
