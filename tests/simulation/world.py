@@ -313,6 +313,8 @@ class World:
         self._kill(host)
 
     def _kill(self, host: str) -> None:
+        if self.is_over:
+            return  # what is unwound may come to where it would crash
         database = self.database
         wreck = Wreck(database.snapshot(), database.locked(), database.shards_in_turn(), self.clock.now())
         self.wrecks.append(wreck)
