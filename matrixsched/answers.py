@@ -6,15 +6,13 @@ been in time. A call is refused, or said to have changed nothing, only if none o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
 from matrixsched.calls import Exists, Scheduled
-from matrixsched.clock import Chance
 from matrixsched.errors import ActionExists, ActionFinished, ActionNotFound, GuidMismatch
 from matrixsched.rules.action import Action
 from matrixsched.store.store import Store
@@ -58,38 +56,7 @@ def as_found(found: Action) -> Scheduled:
     return Scheduled(found.id, found.meta.guid, created=False, changed=False, running=found.status.running)
 
 
-def write(
-    do: Transitions,
-    chance: Chance,
-    batch: Sequence[NewAction],
-    own_guid: UUID,
-    *,
-    replaces: bool,
-    only_if_new: bool = False,
-    lock_timeout: timedelta | None,
-    tell: bool,
-) -> Conversation[list[Answer]]:
-    """Write a batch; for what was not written, what stands there instead."""
-    answers: dict[str, Written | Found] = {}
-    missing = list(batch)
-    while missing:
-        ordered = sorted(missing, key=lambda new: (new.shard, new.id.encode()))
-        written = yield from do.schedule(
-            ordered, own_guid, replace=replaces, only_if_new=only_if_new, lock_timeout=lock_timeout, tell=tell
-        ).begin()
-        answers |= {one.id: one for one in written}
-        if left := [new for new in missing if new.id not in answers]:
-            answers |= yield from _unwritten(do, left, own_guid, replaces=replaces)
-        if only_if_new:
-            _refuse_what_exists(answers)
-        # What is neither written nor there was kept for another that has been pruned since; what was asked for by a
-        # name, or replaces, was written before, and is not written again.
-        missing = [new for new in left if new.id not in answers and new.request_guid is None and not replaces]
-        own_guid = chance.guid() if missing else own_guid
-    return [answers.get(new.id) for new in batch]
-
-
-def _unwritten(
+def unwritten(
     do: Transitions, batch: Sequence[NewAction], own_guid: UUID, *, replaces: bool
 ) -> Conversation[dict[str, Written | Found]]:
     """What became of actions that a statement did not write, by their ids."""
@@ -107,12 +74,6 @@ def _unwritten(
         elif there is not None:
             answers[new.id] = Found(there, new.request_guid in carried_out)
     return answers
-
-
-def _refuse_what_exists(answers: Mapping[str, Written | Found]) -> None:
-    for id, answer in answers.items():
-        if isinstance(answer, Found) and not answer.is_repeated:
-            raise ActionExists(id, answer.action.meta.guid)
 
 
 def _is_first(guid: UUID, there: Action | None) -> bool:

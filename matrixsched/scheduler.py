@@ -16,15 +16,7 @@ from uuid import UUID
 
 import anyio
 
-from matrixsched.answers import (
-    Answer,
-    as_found,
-    as_scheduled,
-    as_written,
-    earlier,
-    sent_again,
-    write,
-)
+from matrixsched.answers import Answer, Found, as_found, as_scheduled, as_written, earlier, sent_again, unwritten
 from matrixsched.calls import (
     Call,
     Exists,
@@ -49,6 +41,7 @@ from matrixsched.calls import (
 from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import BATCH_MAX, Coalescer
 from matrixsched.errors import (
+    ActionExists,
     ActionFinished,
     ActionNotFound,
     BadInput,
@@ -72,7 +65,7 @@ from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.migrations import check_version
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
-from matrixsched.store.values import ActionFilter, Change, NewAction
+from matrixsched.store.values import ActionFilter, Change, NewAction, Written
 
 T = TypeVar("T")
 
@@ -188,9 +181,7 @@ class Scheduler:
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled]]:
             batch = yield from self._prepared(calls, guids, trace)
-            answers = yield from write(
-                self._do,
-                self._chance,
+            answers = yield from self._written(
                 batch,
                 own_guid,
                 replaces=exists == "replace",
@@ -366,6 +357,29 @@ class Scheduler:
             delay=timing.delay,
         )
 
+    def _written(
+        self,
+        batch: Sequence[NewAction],
+        own_guid: UUID,
+        *,
+        replaces: bool,
+        only_if_new: bool = False,
+        lock_timeout: timedelta | None,
+        tell: bool,
+    ) -> Conversation[list[Answer]]:
+        """Write a batch; for what was not written, what stands there instead."""
+        ordered = sorted(batch, key=lambda new: (new.shard, new.id.encode()))
+        written = yield from self._do.schedule(
+            ordered, own_guid, replace=replaces, only_if_new=only_if_new, lock_timeout=lock_timeout, tell=tell
+        ).begin()
+        answers: dict[str, Written | Found] = {one.id: one for one in written}
+        if left := [new for new in batch if new.id not in answers]:
+            answers |= yield from unwritten(self._do, left, own_guid, replaces=replaces)
+        for new in batch:
+            if only_if_new and isinstance(there := answers.get(new.id), Found) and not there.is_repeated:
+                raise ActionExists(new.id, there.action.meta.guid)
+        return [answers.get(new.id) for new in batch]
+
     def _change(
         self,
         operation: Request,
@@ -459,9 +473,7 @@ class Scheduler:
         own_guid = self._chance.guid()
         return Transition(
             "schedule",
-            lambda: write(
-                self._do, self._chance, batch, own_guid, replaces=replaces, lock_timeout=lock_timeout, tell=tell
-            ),
+            lambda: self._written(batch, own_guid, replaces=replaces, lock_timeout=lock_timeout, tell=tell),
         )
 
     def _tells(self, batch: Sequence[NewAction]) -> bool:

@@ -191,24 +191,6 @@ async def test_what_was_written_and_is_gone_is_told_as_written(app: App, other: 
     assert (await app.cancel("n")).changed
 
 
-@pytest.mark.parametrize("ids", [["n"], ["m", "n"]], ids=["one", "many"])
-@pytest.mark.parametrize("exists", ["keep", "error"])
-async def test_what_was_there_and_is_gone_when_it_is_sent_again_is_created(
-    app: App, other: App, clock: ManualClock, exists: Any, ids: list[str]
-):
-    async def prune(other: App) -> None:
-        pruning = other.store.transitions.prune_actions(State.CANCELLED, keep=timedelta(seconds=5), limit=10)
-        assert await other.store.run(pruning) == 1
-
-    await app.schedule("note", id="n", delay=HOUR)
-    await app.cancel("n")
-    clock.advance(timedelta(seconds=10))
-    lose_answer(app, other, prune, is_done=exists == "keep")
-    many = await app.schedule_many([call("note", id=id, delay=HOUR) for id in ids], exists=exists)
-    assert (many.created, many.kept) == (len(ids), 0)
-    assert (await app.get("n")).status.state is State.LIVE
-
-
 @pytest.mark.parametrize("change", CHANGES)
 async def test_the_same_request_by_its_name_changes_nothing_and_is_not_refused(app: App, change: str):
     guid = (await app.schedule("note", id="n", delay=HOUR)).guid
