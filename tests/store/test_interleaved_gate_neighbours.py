@@ -6,6 +6,7 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from support.gated_world import open_shards, put_window
 from support.interleaving import HANDLER, LEASE, World
 
 from matrixsched.rules.lanes import Lane
@@ -19,17 +20,6 @@ pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
 NAMES = ("news", "promo")
-
-
-async def hold_a_shard_for_each(world: World) -> list[UUID]:
-    guids = [uuid4() for _ in NAMES]
-    await world.watcher.execute("delete from matrixsched.shard_locks")
-    await world.watcher.executemany(
-        "insert into matrixsched.shard_locks (shard_id, locked, last_lock_guid, last_heartbeat_at) "
-        "values ($1, true, $2, $3)",
-        [(shard, guid, world.now) for shard, guid in enumerate(guids)],
-    )
-    return guids
 
 
 async def add_row(world: World, lane: str, shard: int) -> None:
@@ -57,23 +47,12 @@ def claiming(world: World, shard: int, guid: UUID, lane: str) -> Transaction[Gat
 
 @pytest.mark.parametrize(("gate", "after"), [("key", "lock_limits"), ("template", "lock_grants")])
 async def test_claims_that_pass_other_gates_do_not_meet(world: World, gate: str, after: str):
-    guids = await hold_a_shard_for_each(world)
+    guids = await open_shards(world, len(NAMES))
     lanes = [Lane(handler=HANDLER, **{gate: name}).name for name in NAMES]
-    await world.watcher.execute(
-        "insert into matrixsched.quota_windows (begins_at, ends_at, planned_at, planned_by, templates) "
-        "values ($1, $2, $1, 'host:1', 2)",
-        world.now,
-        world.now + MINUTE,
-    )
+    await put_window(world, world.now, dict.fromkeys(NAMES, 9))
     for shard, name in enumerate(NAMES):
         await world.run(world.do.set_limit(f"key:{name}", parse_rate("9/s"), pool=9))
         await world.run(world.do.put_template(name, TemplateChange()))
-        await world.watcher.execute(
-            "insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted) "
-            "values ($1, $2, 0, false, '[]', 9, 9)",
-            world.now,
-            name,
-        )
         await add_row(world, lanes[shard], shard)
     world.clock.advance(timedelta(seconds=1))
     one = await world.stepping(claiming(world, 0, guids[0], lanes[0]))

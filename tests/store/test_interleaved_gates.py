@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import asyncpg
 import pytest
+from support.gated_world import open_shards, put_window
 from support.interleaving import (
     DEADLINE_S,
     HANDLER,
@@ -43,18 +44,6 @@ UNLOCKED_GRANTS = (Mutant("lock_grants", "for no key update of g skip locked", "
 UNLOCKED_LIMITS = (Mutant("lock_limits", "order by l.name for no key update skip locked", ""),)
 
 
-async def open_shards(world: World, count: int) -> list[UUID]:
-    """Shards in the hands of as many workers; their guids."""
-    guids = [uuid4() for _ in range(count)]
-    await world.watcher.execute("delete from matrixsched.shard_locks")
-    await world.watcher.executemany(
-        "insert into matrixsched.shard_locks (shard_id, locked, last_lock_guid, last_heartbeat_at) "
-        "values ($1, true, $2, $3)",
-        [(shard, guid, world.now) for shard, guid in enumerate(guids)],
-    )
-    return guids
-
-
 async def fill(world: World, guid: UUID, *ids: str, lane: Lane, shard: int = 0) -> None:
     """Actions that are due, before their gate."""
     batch = [
@@ -82,18 +71,7 @@ async def list_lane(world: World, lane: Lane) -> None:
 
 async def grant(world: World, granted: int) -> None:
     await world.run(world.do.put_template("promo", TemplateChange()))
-    await world.watcher.execute(
-        "insert into matrixsched.quota_windows (begins_at, ends_at, planned_at, planned_by, templates) "
-        "values ($1, $2, $1, 'host:1', 1)",
-        world.now,
-        world.now + MINUTE,
-    )
-    await world.watcher.execute(
-        "insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted) "
-        "values ($1, 'promo', 0, false, '[]', $2, $2)",
-        world.now,
-        granted,
-    )
+    await put_window(world, world.now, {"promo": granted})
 
 
 async def set_limit(world: World, name: str, rate: str, pool: int) -> None:

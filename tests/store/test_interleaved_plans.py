@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.gated_world import put_window
 from support.interleaving import HANDLER, Session, World
 
 from matrixsched.rules.lanes import Lane
@@ -29,21 +30,6 @@ async def messages(world: World) -> None:
     moved = await world.run(world.moving(guid, claim_limit=0))
     assert set(moved.gated_lanes) == {lane.name for lane in LANES.values()}
     await world.release(guid)
-
-
-async def old_window(world: World) -> None:
-    begins_at = world.now - KEEP - MINUTE
-    await world.watcher.execute(
-        "insert into matrixsched.quota_windows (begins_at, ends_at, planned_at, planned_by, templates) "
-        "values ($1, $2, $1, 'host:1', 1)",
-        begins_at,
-        begins_at + MINUTE,
-    )
-    await world.watcher.execute(
-        "insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted) "
-        "values ($1, 'promo', 0, false, '[]', 9, 9)",
-        begins_at,
-    )
 
 
 async def list_lane(world: World, lane: Lane) -> None:
@@ -72,7 +58,7 @@ def planning(world: World) -> Transition[Planned]:
 @pytest.mark.parametrize("table", ["quota_windows", "quota_grants"])
 async def test_old_windows_that_somebody_has_in_hand_are_forgotten_by_the_next_plan(world: World, table: str):
     await messages(world)
-    await old_window(world)
+    await put_window(world, world.now - KEEP - MINUTE, {"promo": 9})
     user = await in_hand(world, table)
     assert await planned(world) is Planned.NOW
     old = f"select from matrixsched.{table} where begins_at < $1"

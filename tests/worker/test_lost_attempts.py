@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from uuid import uuid4
 
 import anyio
@@ -19,28 +19,35 @@ from matrixsched.errors import DatabaseUnavailable
 from matrixsched.events import AttemptDropped, ClaimsLost
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
+from matrixsched.store.wrapper import StoreWrapper
 from matrixsched.worker import Worker, WorkerPolicy
 from matrixsched.worker.leases import Leases
 
 pytestmark = pytest.mark.anyio
 
+T = TypeVar("T")
 
-class ExtendingBetween:
+
+class Around(StoreWrapper):
+    """A store whose siblings are what they were."""
+
+    def sibling(self) -> Store:
+        return self._inner.sibling()
+
+
+class ExtendingBetween(Around):
     """A store in which leases are prolonged when outcomes are committed and nobody has been told so yet."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self.leases: Leases | None = None
         self.rounds = 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def run(self, transition: Transition[Any]) -> Any:
-        answer = await self._store.run(transition)
+    async def run(self, transition: Transition[T]) -> T:
+        answer = await super().run(transition)
         if transition.name == "record" and self.leases is not None:
             self.rounds += 1
-            await self.leases.extend(self._store)
+            await self.leases.extend(self._inner)
         return answer
 
 
@@ -86,20 +93,15 @@ async def test_a_handler_is_not_called_any_more_when_the_lease_ended_on_the_way_
     assert (await app.get("one")).status.interrupted == 1
 
 
-class RefusingRecords:
+class RefusingRecords(Around):
     """A store that takes no outcomes until it is told to."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.refuses = True
+    refuses = True
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def run(self, transition: Transition[Any]) -> Any:
+    async def run(self, transition: Transition[T]) -> T:
         if transition.name == "record" and self.refuses:
             raise DatabaseUnavailable("away")
-        return await self._store.run(transition)
+        return await super().run(transition)
 
 
 async def test_what_has_ended_is_held_until_it_is_recorded_also_beyond_its_time_limit(
