@@ -6,13 +6,13 @@ been in time. A call is refused, or said to have changed nothing, only if none o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from matrixsched.calls import Exists, Scheduled
+from matrixsched.calls import Exists, Scheduled, ScheduledMany
 from matrixsched.errors import ActionExists, ActionFinished, ActionNotFound, GuidMismatch
 from matrixsched.rules.action import Action
 from matrixsched.store.store import Store
@@ -48,6 +48,13 @@ def as_scheduled(new: NewAction, answer: Answer, exists: Exists) -> Scheduled:
             raise ActionNotFound(new.id)
 
 
+def as_scheduled_many(answers: Sequence[Answer]) -> ScheduledMany:
+    """What was found counts as kept also where it is gone since: the calls beside it were carried out with it."""
+    written = [answer for answer in answers if isinstance(answer, Written)]
+    created = sum(one.created for one in written)
+    return ScheduledMany(len(answers), created, len(written) - created, len(answers) - len(written))
+
+
 def as_written(written: Written) -> Scheduled:
     return Scheduled(written.id, written.guid, written.created, True, written.running)
 
@@ -74,6 +81,16 @@ def unwritten(
         elif there is not None:
             answers[new.id] = Found(there, new.request_guid in carried_out)
     return answers
+
+
+def refuse_unless_new(batch: Sequence[NewAction], answers: Mapping[str, Written | Found]) -> None:
+    """Of calls that are written only if all are new: refuse all if one is not, or was not and is gone since."""
+    for new in batch:
+        if isinstance(there := answers.get(new.id), Found) and not there.is_repeated:
+            raise ActionExists(new.id, there.action.meta.guid)
+    for new in batch:
+        if new.id not in answers:
+            raise ActionNotFound(new.id)
 
 
 def _is_first(guid: UUID, there: Action | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -83,12 +83,6 @@ class ScheduledMany:
     created: int = 0
     replaced: int = 0
     kept: int = 0
-
-    @staticmethod
-    def of(scheduled: Sequence[Scheduled]) -> ScheduledMany:
-        created = sum(one.created for one in scheduled)
-        changed = sum(one.changed for one in scheduled)
-        return ScheduledMany(len(scheduled), created, changed - created, len(scheduled) - changed)
 
     def __add__(self, more: ScheduledMany) -> ScheduledMany:
         return ScheduledMany(

@@ -16,7 +16,18 @@ from uuid import UUID
 
 import anyio
 
-from matrixsched.answers import Answer, Found, as_found, as_scheduled, as_written, earlier, sent_again, unwritten
+from matrixsched.answers import (
+    Answer,
+    Found,
+    as_found,
+    as_scheduled,
+    as_scheduled_many,
+    as_written,
+    earlier,
+    refuse_unless_new,
+    sent_again,
+    unwritten,
+)
 from matrixsched.calls import (
     Call,
     Exists,
@@ -41,7 +52,6 @@ from matrixsched.calls import (
 from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import BATCH_MAX, Coalescer
 from matrixsched.errors import (
-    ActionExists,
     ActionFinished,
     ActionNotFound,
     BadInput,
@@ -129,8 +139,7 @@ class Scheduler:
             return await self._perform(self.replacing(call, expected_guid), connection)
         if connection is not None or (exists == "error" and call.request_id is not None):
             # A named request that is refused must leave no trace, which among others cannot be had.
-            (scheduled,) = await self._perform(self.scheduling([call], exists), connection)
-            return scheduled
+            return await self._perform(self.scheduling(call, exists), connection)
         check_exists(exists)
         shard_count = self._shard_count
         if shard_count is None:
@@ -155,8 +164,7 @@ class Scheduler:
             check_function("progress", progress)
         many = ScheduledMany()
         for batch in batches(calls, self._policy.batch_max):
-            scheduled = await self._perform(self.scheduling(batch, exists), connection)
-            many += ScheduledMany.of(scheduled)
+            many += await self._perform(self.scheduling_many(batch, exists), connection)
             if connection is None:
                 self._events.emit(CallsWritten(len(batch), coalesced=False))
             if progress is not None:
@@ -173,23 +181,21 @@ class Scheduler:
 
     # The operations as conversations; also for callers' synchronous transactions.
 
-    def scheduling(self, calls: Sequence[Call], exists: Exists) -> Operation[list[Scheduled]]:
-        """Schedule calls of different ids in one transaction."""
-        check_exists(exists)
-        own_guid, trace = self._chance.guid(), self._trace()
-        guids = [self._chance.guid() for _ in calls]
+    def scheduling(self, call: Call, exists: Exists) -> Operation[Scheduled]:
+        writing = self._writing([call], exists)
 
-        def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled]]:
-            batch = yield from self._prepared(calls, guids, trace)
-            answers = yield from self._written(
-                batch,
-                own_guid,
-                replaces=exists == "replace",
-                only_if_new=exists == "error",
-                lock_timeout=lock_timeout,
-                tell=self._policy.tell_in_callers_transaction,
-            )
-            return [as_scheduled(new, answer, exists) for new, answer in zip(batch, answers, strict=True)]
+        def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
+            ((new, answer),) = yield from writing(lock_timeout)
+            return as_scheduled(new, answer, exists)
+
+        return operation("schedule", conversation)
+
+    def scheduling_many(self, calls: Sequence[Call], exists: Exists) -> Operation[ScheduledMany]:
+        """Schedule calls of different ids in one transaction."""
+        writing = self._writing(calls, exists)
+
+        def conversation(lock_timeout: timedelta | None) -> Conversation[ScheduledMany]:
+            return as_scheduled_many([answer for _, answer in (yield from writing(lock_timeout))])
 
         return operation("schedule", conversation)
 
@@ -323,6 +329,28 @@ class Scheduler:
             raise ActionNotFound(action_id)
         return found[0]
 
+    def _writing(
+        self, calls: Sequence[Call], exists: Exists
+    ) -> Callable[[timedelta | None], Conversation[list[tuple[NewAction, Answer]]]]:
+        """Calls of different ids, written together as one request, however often that is begun."""
+        check_exists(exists)
+        own_guid, trace = self._chance.guid(), self._trace()
+        guids = [self._chance.guid() for _ in calls]
+
+        def conversation(lock_timeout: timedelta | None) -> Conversation[list[tuple[NewAction, Answer]]]:
+            batch = yield from self._prepared(calls, guids, trace)
+            answers = yield from self._written(
+                batch,
+                own_guid,
+                replaces=exists == "replace",
+                only_if_new=exists == "error",
+                lock_timeout=lock_timeout,
+                tell=self._policy.tell_in_callers_transaction,
+            )
+            return list(zip(batch, answers, strict=True))
+
+        return conversation
+
     def _prepared(
         self, calls: Sequence[Call], guids: Sequence[UUID], trace: str | None
     ) -> Conversation[list[NewAction]]:
@@ -375,9 +403,8 @@ class Scheduler:
         answers: dict[str, Written | Found] = {one.id: one for one in written}
         if left := [new for new in batch if new.id not in answers]:
             answers |= yield from unwritten(self._do, left, own_guid, replaces=replaces)
-        for new in batch:
-            if only_if_new and isinstance(there := answers.get(new.id), Found) and not there.is_repeated:
-                raise ActionExists(new.id, there.action.meta.guid)
+        if only_if_new:
+            refuse_unless_new(batch, answers)
         return [answers.get(new.id) for new in batch]
 
     def _change(
@@ -448,14 +475,21 @@ class Scheduler:
 
     async def _schedule_together(self, new: NewAction, exists: Exists) -> Scheduled:
         replaces = exists == "replace"
+        answer = await self._sent_together(new, replaces)
+        while answer is None and new.request_guid is None:
+            # What it found is gone since, and what the answer would have been nobody knows: ask anew, as a new request.
+            answer = await self._sent_together(new, replaces)
+        self._wrote()
+        return as_scheduled(new, answer, exists)
+
+    async def _sent_together(self, new: NewAction, replaces: bool) -> Answer:
         try:
-            answer = await self._coalescer.submit(new, key=new.id, kind=replaces)
+            return await self._coalescer.submit(new, key=new.id, kind=replaces)
         except DatabaseBusy:
             async with self._patient:
                 operation = self._sending([new], replaces, self._policy.lock_patience, tell=True)
                 (answer,) = await self._until_known(operation)
-        self._wrote()
-        return as_scheduled(new, answer, exists)
+                return answer
 
     async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Answer]:
         tell = self._tells(batch)

@@ -161,8 +161,7 @@ class SyncApp:
             )
         if expected_guid is not None:
             return self._inside(connection, lambda scheduler: scheduler.replacing(call, expected_guid))
-        (scheduled,) = self._inside(connection, lambda scheduler: scheduler.scheduling([call], exists))
-        return scheduled
+        return self._inside(connection, lambda scheduler: scheduler.scheduling(call, exists))
 
     def schedule_many(
         self,
@@ -196,11 +195,9 @@ class SyncApp:
                     )
                 )
             else:
-                many += ScheduledMany.of(
-                    self._inside(
-                        connection,
-                        lambda scheduler, batch=batch: scheduler.scheduling(batch, exists),  # type: ignore[misc]
-                    )
+                many += self._inside(
+                    connection,
+                    lambda scheduler, batch=batch: scheduler.scheduling_many(batch, exists),  # type: ignore[misc]
                 )
             if progress is not None:
                 progress(many.total)

@@ -191,6 +191,42 @@ async def test_what_was_written_and_is_gone_is_told_as_written(app: App, other: 
     assert (await app.cancel("n")).changed
 
 
+async def finished_long_ago(app: App, clock: ManualClock) -> None:
+    await app.schedule("note", id="n", delay=HOUR)
+    await app.cancel("n")
+    clock.advance(timedelta(seconds=10))
+
+
+async def prune_finished(other: App) -> None:
+    pruning = other.store.transitions.prune_actions(State.CANCELLED, keep=timedelta(seconds=5), limit=10)
+    assert await other.store.run(pruning) == 1
+
+
+@pytest.mark.parametrize("exists", ["keep", "error"])
+async def test_what_was_there_and_is_gone_when_a_call_is_sent_again_is_created(
+    app: App, other: App, clock: ManualClock, exists: Any
+):
+    await finished_long_ago(app, clock)
+    lose_answer(app, other, prune_finished)
+    answer = await app.schedule("note", id="n", delay=HOUR, exists=exists)
+    assert (answer.created, answer.guid) == (True, (await app.get("n")).meta.guid)
+
+
+@NAMES
+async def test_what_was_kept_and_is_gone_when_many_calls_are_sent_again_is_told_as_kept(
+    app: App, other: App, clock: ManualClock, name: str | None
+):
+    """Those beside it were written: a refusal of all would not be true."""
+    await finished_long_ago(app, clock)
+    lose_answer(app, other, prune_finished)
+    calls = [call("note", id=id, delay=HOUR, request_id=name) for id in "mn"]
+    many = await app.schedule_many(calls, exists="keep")
+    assert (many.total, many.created, many.kept) == (2, 1, 1)
+    assert (await app.get("m")).status.state is State.LIVE
+    with pytest.raises(ActionNotFound):
+        await app.get("n")
+
+
 @pytest.mark.parametrize("change", CHANGES)
 async def test_the_same_request_by_its_name_changes_nothing_and_is_not_refused(app: App, change: str):
     guid = (await app.schedule("note", id="n", delay=HOUR)).guid
