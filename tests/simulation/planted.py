@@ -380,7 +380,16 @@ PLANTED = (
     ),
     Planted(
         "a handler is started although its lease is over",
-        all_of(edited(Runner, "run_next", "self._clock.monotonic() >= held.trusted_until", "False"), often_stopped),
+        all_of(
+            edited(Runner, "run_next", "self._clock.monotonic() >= held.trusted_until", "False"),
+            edited(Runner, "_leave_if_over", "self._check(run, self._clock.monotonic())", "pass"),
+            often_stopped,
+        ),
+        ("started_in_time",),
+    ),
+    Planted(
+        "a handler is called although its guard took as long as its lease",
+        all_of(edited(Runner, "_leave_if_over", "self._check(run, self._clock.monotonic())", "pass"), often_stopped),
         ("started_in_time",),
     ),
     Planted(
