@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
@@ -50,20 +51,43 @@ def as_scheduled(new: NewAction, answer: Answer, exists: Exists) -> Scheduled:
 
 def as_scheduled_many(answers: Sequence[Answer]) -> ScheduledMany:
     """What was found counts as kept also where it is gone since: the calls beside it were carried out with it."""
-    written = [answer for answer in answers if isinstance(answer, Written)]
-    created = sum(one.created for one in written)
-    return ScheduledMany(len(answers), created, len(written) - created, len(answers) - len(written))
+    changed = [answer for answer in answers if isinstance(answer, Written)]
+    created = sum(one.created for one in changed)
+    return ScheduledMany(len(answers), created, len(changed) - created, len(answers) - len(changed))
 
 
-def as_written(written: Written) -> Scheduled:
-    return Scheduled(written.id, written.guid, written.created, True, written.running)
+def as_written(one: Written) -> Scheduled:
+    return Scheduled(one.id, one.guid, one.created, True, one.running)
 
 
 def as_found(found: Action) -> Scheduled:
     return Scheduled(found.id, found.meta.guid, created=False, changed=False, running=found.status.running)
 
 
-def unwritten(
+def written(
+    do: Transitions,
+    batch: Sequence[NewAction],
+    own_guid: UUID,
+    *,
+    replaces: bool,
+    only_if_new: bool = False,
+    lock_timeout: timedelta | None,
+    tell: bool,
+) -> Conversation[list[Answer]]:
+    """Write a batch; for what was not written, what stands there instead."""
+    ordered = sorted(batch, key=lambda new: (new.shard, new.id.encode()))
+    rows = yield from do.schedule(
+        ordered, own_guid, replace=replaces, only_if_new=only_if_new, lock_timeout=lock_timeout, tell=tell
+    ).begin()
+    answers: dict[str, Written | Found] = {one.id: one for one in rows}
+    if left := [new for new in batch if new.id not in answers]:
+        answers |= yield from _unwritten(do, left, own_guid, replaces=replaces)
+    if only_if_new:
+        _refuse_unless_new(batch, answers)
+    return [answers.get(new.id) for new in batch]
+
+
+def _unwritten(
     do: Transitions, batch: Sequence[NewAction], own_guid: UUID, *, replaces: bool
 ) -> Conversation[dict[str, Written | Found]]:
     """What became of actions that a statement did not write, by their ids."""
@@ -83,7 +107,7 @@ def unwritten(
     return answers
 
 
-def refuse_unless_new(batch: Sequence[NewAction], answers: Mapping[str, Written | Found]) -> None:
+def _refuse_unless_new(batch: Sequence[NewAction], answers: Mapping[str, Written | Found]) -> None:
     """Of calls that are written only if all are new: refuse all if one is not, or was not and is gone since."""
     for new in batch:
         if isinstance(there := answers.get(new.id), Found) and not there.is_repeated:

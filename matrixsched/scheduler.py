@@ -18,15 +18,13 @@ import anyio
 
 from matrixsched.answers import (
     Answer,
-    Found,
     as_found,
     as_scheduled,
     as_scheduled_many,
     as_written,
     earlier,
-    refuse_unless_new,
     sent_again,
-    unwritten,
+    written,
 )
 from matrixsched.calls import (
     Call,
@@ -75,7 +73,7 @@ from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.migrations import check_version
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
-from matrixsched.store.values import ActionFilter, Change, NewAction, Written
+from matrixsched.store.values import ActionFilter, Change, NewAction
 
 T = TypeVar("T")
 
@@ -141,8 +139,7 @@ class Scheduler:
             # A named request that is refused must leave no trace, which among others cannot be had.
             return await self._perform(self.scheduling(call, exists), connection)
         check_exists(exists)
-        shard_count = self._shard_count
-        if shard_count is None:
+        if (shard_count := self._shard_count) is None:
             shard_count = await self._store.run(self.installing())
         now: datetime | None = None
         if needs_now(call):
@@ -210,11 +207,11 @@ class Scheduler:
             (new,) = yield from self._prepared([call], [guid], trace)
             request = request_guid("replace", new.id, call.request_id) or guid
             new = replace(new, request_guid=request)
-            written = yield from self._do.replace_expected(
+            replaced = yield from self._do.replace_expected(
                 new, request, expected, lock_timeout=lock_timeout, tell=True
             ).begin()
-            if written is not None:
-                return as_written(written)
+            if replaced is not None:
+                return as_written(replaced)
             known = yield from earlier(self._do, new.shard, new.id, guid=guid, request_guid=request)
             if known is not None:
                 return known
@@ -238,11 +235,9 @@ class Scheduler:
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
-            written = yield from self._do.reschedule(
-                located, revive=revive, lock_timeout=lock_timeout, tell=True
-            ).begin()
-            if written is not None:
-                return as_written(written)
+            moved = yield from self._do.reschedule(located, revive=revive, lock_timeout=lock_timeout, tell=True).begin()
+            if moved is not None:
+                return as_written(moved)
             if (known := (yield from self._earlier(located))) is not None:
                 return known
             found = yield from self._found_expected(located)
@@ -259,9 +254,9 @@ class Scheduler:
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
-            written = yield from self._do.cancel(located, lock_timeout=lock_timeout).begin()
-            if written is not None:
-                return as_written(written)
+            cancelled = yield from self._do.cancel(located, lock_timeout=lock_timeout).begin()
+            if cancelled is not None:
+                return as_written(cancelled)
             if (known := (yield from self._earlier(located))) is not None:
                 return known
             return as_found((yield from self._found_expected(located)))
@@ -339,7 +334,8 @@ class Scheduler:
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[list[tuple[NewAction, Answer]]]:
             batch = yield from self._prepared(calls, guids, trace)
-            answers = yield from self._written(
+            answers = yield from written(
+                self._do,
                 batch,
                 own_guid,
                 replaces=exists == "replace",
@@ -384,28 +380,6 @@ class Scheduler:
             at=timing.at,
             delay=timing.delay,
         )
-
-    def _written(
-        self,
-        batch: Sequence[NewAction],
-        own_guid: UUID,
-        *,
-        replaces: bool,
-        only_if_new: bool = False,
-        lock_timeout: timedelta | None,
-        tell: bool,
-    ) -> Conversation[list[Answer]]:
-        """Write a batch; for what was not written, what stands there instead."""
-        ordered = sorted(batch, key=lambda new: (new.shard, new.id.encode()))
-        written = yield from self._do.schedule(
-            ordered, own_guid, replace=replaces, only_if_new=only_if_new, lock_timeout=lock_timeout, tell=tell
-        ).begin()
-        answers: dict[str, Written | Found] = {one.id: one for one in written}
-        if left := [new for new in batch if new.id not in answers]:
-            answers |= yield from unwritten(self._do, left, own_guid, replaces=replaces)
-        if only_if_new:
-            refuse_unless_new(batch, answers)
-        return [answers.get(new.id) for new in batch]
 
     def _change(
         self,
@@ -474,11 +448,10 @@ class Scheduler:
             await self._clock.sleep(backoff_s(failures, first=0.05, most=2, spread=self._chance.random()))
 
     async def _schedule_together(self, new: NewAction, exists: Exists) -> Scheduled:
-        replaces = exists == "replace"
-        answer = await self._sent_together(new, replaces)
+        answer = await self._sent_together(new, exists == "replace")
         while answer is None and new.request_guid is None:
             # What it found is gone since, and what the answer would have been nobody knows: ask anew, as a new request.
-            answer = await self._sent_together(new, replaces)
+            answer = await self._sent_together(new, exists == "replace")
         self._wrote()
         return as_scheduled(new, answer, exists)
 
@@ -487,9 +460,8 @@ class Scheduler:
             return await self._coalescer.submit(new, key=new.id, kind=replaces)
         except DatabaseBusy:
             async with self._patient:
-                operation = self._sending([new], replaces, self._policy.lock_patience, tell=True)
-                (answer,) = await self._until_known(operation)
-                return answer
+                sending = self._sending([new], replaces, self._policy.lock_patience, tell=True)
+                return (await self._until_known(sending))[0]
 
     async def _send_together(self, batch: Sequence[NewAction], replaces: bool) -> list[Answer]:
         tell = self._tells(batch)
@@ -507,7 +479,7 @@ class Scheduler:
         own_guid = self._chance.guid()
         return Transition(
             "schedule",
-            lambda: self._written(batch, own_guid, replaces=replaces, lock_timeout=lock_timeout, tell=tell),
+            lambda: written(self._do, batch, own_guid, replaces=replaces, lock_timeout=lock_timeout, tell=tell),
         )
 
     def _tells(self, batch: Sequence[NewAction]) -> bool:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import anyio
 
-from matrixsched import scheduler
+from matrixsched import answers, scheduler
 from matrixsched.errors import DatabaseError
 from matrixsched.rules import outcome
 from matrixsched.store.sqlite import hygiene
@@ -434,7 +434,7 @@ PLANTED = (
     ),
     Planted(
         "a refusal is told although it was done",
-        all_of(often_unanswered, edited(scheduler, "unwritten", "if proofs[new.id] in carried_out", "if False")),
+        all_of(often_unanswered, edited(answers, "_unwritten", "if proofs[new.id] in carried_out", "if False")),
         ("told_what_was_done",),
     ),
     Planted(
