@@ -17,8 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = {
     "schedule-1",
     "schedule-32",
+    "schedule-256",
     "schedule-many",
     "drain",
+    "drain-2",
+    "drain-staged",
+    "drain-future-100k",
+    "drain-future",
+    "memory",
     "limit-fleet",
     "balance-small",
     "semaphores-idle",
@@ -26,30 +32,47 @@ EVERYWHERE = {
     "queue-drain",
     "latency",
     "lateness",
-}
-ON_POSTGRESQL = EVERYWHERE | {
-    "drain-future",
-    "plan",
-    "drain-template",
-    "drain-held",
-    "drain-keys",
-    "balance",
-    "queue-future",
-    "queue-floor",
     "idle",
-    "floor",
+    "idle-16",
+    "idle-256",
+}
+WORKLOADS = {
+    "sqlite": EVERYWHERE,
+    "postgresql": EVERYWHERE
+    | {
+        "drain-future-10m",
+        "plan",
+        "drain-template",
+        "drain-held",
+        "drain-keys",
+        "balance",
+        "queue-future",
+        "queue-floor",
+        "floor",
+    },
+}
+RATIOS_EVERYWHERE = {
+    "drain-2": "drain rate",
+    "drain-staged": "drain rate",
+    "drain-future-100k": "drain rate",
+    "drain-future": "drain rate",
 }
 RATIOS = {
-    "schedule-many": "floor schedule",
-    "drain": "floor drain",
-    "drain-future": "drain rate",
-    "drain-template": "drain rate",
-    "drain-held": "drain-template rate",
-    "drain-keys": "drain rate",
-    "balance": "balance-small p50",
-    "queue-drain": "queue-floor rate",
-    "queue-future": "queue-drain rate",
+    "sqlite": RATIOS_EVERYWHERE,
+    "postgresql": RATIOS_EVERYWHERE
+    | {
+        "schedule-many": "floor schedule",
+        "drain": "floor drain",
+        "drain-future-10m": "drain rate",
+        "drain-template": "drain rate",
+        "drain-held": "drain-template rate",
+        "drain-keys": "drain rate",
+        "balance": "balance-small p50",
+        "queue-drain": "queue-floor rate",
+        "queue-future": "queue-drain rate",
+    },
 }
+UNITS = {"idle transactions": "/s", "idle cpu": "%", "memory peak": "MB", "memory over start": "MB"}
 
 
 def run_bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,28 +89,28 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_every_workload_runs_on_both_databases_and_writes_its_figures(postgres_dsn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("database", ["postgresql", "sqlite"])
+def test_every_workload_runs_and_writes_its_figures(database: str, postgres_dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    done = run_bench("--scale", "tiny", "--rounds", "1", "--shards", "4", "--url", postgres_dsn, "--json", str(file))
+    sized = ("--scale", "tiny", "--rounds", "1", "--shards", "4", "--long")
+    done = run_bench(*sized, "--database", database, "--url", postgres_dsn, "--json", str(file))
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())
     assert report["violations"] == []
-    assert {"cpus", "python", "uvloop", "postgresql", "sqlite"} <= report["machine"].keys()
+    assert {"cpus", "python", "uvloop", database} <= report["machine"].keys()
     figures = report["figures"]
-    assert measured_on("postgresql", figures) == ON_POSTGRESQL
-    assert measured_on("sqlite", figures) == EVERYWHERE
+    assert {(figure["workload"], figure["database"]) for figure in figures} == {
+        (name, database) for name in WORKLOADS[database]
+    }
     for figure in figures:
         assert figure["min"] <= figure["median"] <= figure["max"]
         assert len(figure["values"]) == 1
-        expected = RATIOS.get(figure["workload"]) if figure["database"] == "postgresql" else None
-        assert figure["ratio_to"] == expected
-    for name in ON_POSTGRESQL:
+        assert figure["ratio_to"] == RATIOS[database].get(figure["workload"])
+        name = f"{figure['workload']} {figure['figure']}"
+        assert figure["unit"] == UNITS.get(name, figure["unit"])
+    for name in WORKLOADS[database]:
         assert name in done.stdout, "the table names every workload"
         assert name in done.stderr, "so does the progress"
-
-
-def measured_on(database: str, figures: list[dict[str, Any]]) -> set[str]:
-    return {figure["workload"] for figure in figures if figure["database"] == database}
 
 
 def test_an_unknown_workload_is_refused_with_the_names_of_all() -> None:
@@ -115,6 +138,24 @@ def test_actions_that_were_lost_or_run_twice_are_found(bench: ModuleType) -> Non
     for number in (0, 1, 1, 2):
         tally.count(number)
     assert tally.violations == ["1 of 4 actions were never run", "1 of 4 actions were run more than once"]
+
+
+def test_what_several_processes_did_is_checked_against_what_the_database_says(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The worker of the memory workload is stopped before it is through: the rest must wait untouched."""
+    checking = importlib.import_module("benchmarks.checking")
+    measuring = importlib.import_module("benchmarks.measuring")
+    staging = importlib.import_module("benchmarks.staging")
+    place = importlib.import_module("benchmarks.places").SqlitePlace(f"sqlite:///{tmp_path}/bench.db")
+    run = measuring.Run(place, measuring.Scale(), 4)
+    measuring.run_loop(lambda: place.app().init(shards=4))
+    staging.stage(run, 5, "due", ahead=staging.AGO)
+    assert checking.check_part_done(place, [], 5) == []
+    (undone, waiting) = checking.check_part_done(place, [0, 3], 5)
+    assert undone.startswith("not 2 of 5 actions are done")
+    assert waiting == "5 rows wait, 0 of them claimed, after 2 of 5 actions were run"
+    assert checking.check_part_done(place, [0, 0], 5)[0] == "1 actions were run more than once"
 
 
 def test_a_ratio_compares_figures_of_the_same_round(bench: ModuleType) -> None:

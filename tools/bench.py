@@ -42,6 +42,8 @@ SCALES = {
         calls_in_batches=10_000,
         due=5_000,
         future=100_000,
+        backlog=100_000,
+        backlog_s=3.0,
         starts=60,
         timers=400,
         timers_over_s=4.0,
@@ -59,10 +61,12 @@ SCALES = {
         calls_in_batches=300,
         due=300,
         future=1_000,
+        backlog=500,
+        backlog_s=1.0,
         starts=3,
         timers=10,
         timers_over_s=0.5,
-        idle_s=1.0,
+        idle_s=0.2,
         held=1_000,
         templates=10,
         keys=20,
@@ -98,15 +102,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    described = "\n".join(f"  {workload.name:15} {workload.summary}" for workload in WORKLOADS.values())
-    ours = [workload for workload in WORKLOADS.values() if not workload.is_peer]
+    described = "\n".join(f"  {workload.name:17} {workload.summary}" for workload in WORKLOADS.values())
+    usual = [workload for workload in WORKLOADS.values() if not (workload.is_peer or workload.is_long)]
     parser = argparse.ArgumentParser(
         prog="bench",
         description=f"Measure matrixsched on this machine.\n\nworkloads:\n{described}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--database", choices=DATABASES, default="both")
-    parser.add_argument("--workloads", type=named_workloads, default=ours, metavar="NAME[,NAME…]")
+    parser.add_argument("--workloads", type=named_workloads, default=usual, metavar="NAME[,NAME…]")
     parser.add_argument("--rounds", type=positive, default=3, help="all workloads take turns this often (default: 3)")
     parser.add_argument("--scale", choices=SCALES, default="full", help="small: a quick look; tiny: only for tests")
     parser.add_argument("--shards", type=positive, default=SHARDS_DEFAULT, help=f"default: {SHARDS_DEFAULT}")
@@ -114,14 +118,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers", action="store_true", help="add the workloads of other libraries, each installed beside ours"
     )
+    parser.add_argument("--long", action="store_true", help="add the workloads that take minutes: ten million rows")
     parser.add_argument(
         "--url",
         metavar="postgresql://…",
         help="a database that is there already; without it a durable server is started and thrown away afterwards",
     )
     chosen = parser.parse_args(arguments)
-    if chosen.peers:
-        chosen.workloads += [one for one in WORKLOADS.values() if one.is_peer and one not in chosen.workloads]
+    chosen.workloads = [
+        one
+        for one in WORKLOADS.values()
+        if one in chosen.workloads or one.is_peer and chosen.peers or one.is_long and chosen.long
+    ]
     return chosen
 
 
@@ -164,7 +172,7 @@ def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report
     ]
     for number in range(1, chosen.rounds + 1):
         for workload, place in turns:
-            talk.print(f"round {number}/{chosen.rounds}  {workload.name:15} {place.dialect:11}", end="", markup=False)
+            talk.print(f"round {number}/{chosen.rounds}  {workload.name:17} {place.dialect:11}", end="", markup=False)
             with place.fresh() as fresh:
                 measured = workload.run(Run(fresh, SCALES[chosen.scale], chosen.shards))
             report.add(workload, place.dialect, measured)
