@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,7 @@ RATIOS = {
         "queue-future": "queue-drain rate",
     },
 }
+ON_SQLITE = ("--database", "sqlite", "--scale", "tiny")
 UNITS = {"idle transactions": "/s", "idle cpu": "%", "memory peak": "MB", "memory over start": "MB"}
 
 
@@ -122,15 +124,79 @@ def test_an_unknown_workload_is_refused_with_the_names_of_all() -> None:
 def test_a_broken_promise_makes_the_run_fail(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def lossy(run: object) -> Any:
-        """loses an action"""
-        return measuring.Measured([measuring.Figure("rate", 1.0, "/s")], ["1 of 2 actions were never run"])
-
     measuring = importlib.import_module("benchmarks.measuring")
-    workloads = importlib.import_module("benchmarks.workloads")
-    monkeypatch.setitem(workloads.WORKLOADS, "lossy", workloads.Workload("lossy", ("sqlite",), lossy))
-    assert bench.main(["--database", "sqlite", "--workloads", "lossy", "--rounds", "1"]) == 1
+    lossy = measuring.Measured([measuring.Figure("rate", 1.0, "/s")], ["1 of 2 actions were never run"])
+    add_workload(monkeypatch, "lossy", lambda run: lossy)
+    assert bench.main([*ON_SQLITE, "--workloads", "lossy", "--rounds", "1"]) == 1
     assert "VIOLATION lossy on sqlite: 1 of 2 actions were never run" in capsys.readouterr().err
+
+
+def test_a_peer_that_cannot_be_installed_is_told_of_and_left_out(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environments = importlib.import_module("benchmarks.peers.environments")
+    monkeypatch.setattr(environments, "CACHE", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    peer = environments.Peer("nobody", ("nobody@1.0.0",), "with_nobody.mjs")
+    add_workload(monkeypatch, "nobody-drain", lambda run: pytest.fail("it was run"), peer=peer)
+    add_workload(monkeypatch, "ours", lambda run: one_figure(1.0))
+    assert bench.main([*ON_SQLITE, "--workloads", "nobody-drain,ours", "--json", str(tmp_path / "figures.json")]) == 0
+    assert "bench: nobody is left out: npm is not installed" in capsys.readouterr().err
+    report = json.loads((tmp_path / "figures.json").read_text())
+    assert [figure["workload"] for figure in report["figures"]] == ["ours"]
+    assert report["left_out"] == {"nobody-drain": "npm is not installed"}
+
+
+def test_a_peer_that_fails_in_one_round_is_left_out_of_all(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environments = importlib.import_module("benchmarks.peers.environments")
+    answers = iter([one_figure(1.0)])
+
+    def fails_the_second_time(run: object) -> Any:
+        for measured in answers:
+            return measured
+        raise environments.PeerUnavailable("node did not end within 300 s")
+
+    add_workload(monkeypatch, "moody-drain", fails_the_second_time)
+    add_workload(monkeypatch, "ours", lambda run: one_figure(1.0))
+    asked = ["--workloads", "moody-drain,ours", "--rounds", "3", "--json", str(tmp_path / "figures.json")]
+    assert bench.main([*ON_SQLITE, *asked]) == 0
+    assert capsys.readouterr().err.count("left out: node did not end within 300 s") == 2
+    report = json.loads((tmp_path / "figures.json").read_text())
+    assert [figure["workload"] for figure in report["figures"]] == ["ours"]
+
+
+def add_workload(monkeypatch: pytest.MonkeyPatch, name: str, run: Any, **more: Any) -> None:
+    workloads = importlib.import_module("benchmarks.workloads")
+    monkeypatch.setitem(workloads.WORKLOADS, name, workloads.Workload(name, ("sqlite",), run, **more))
+
+
+def one_figure(value: float) -> Any:
+    measuring = importlib.import_module("benchmarks.measuring")
+    return measuring.Measured([measuring.Figure("rate", value, "/s")])
+
+
+def test_every_peer_has_its_script_and_pinned_versions(bench: ModuleType) -> None:
+    environments = importlib.import_module("benchmarks.peers.environments")
+    workloads = importlib.import_module("benchmarks.workloads").WORKLOADS
+    peers = {workload.peer for workload in workloads.values() if workload.peer}
+    assert {peer.name for peer in peers} == {"pgqueuer", "procrastinate", "awa", "huey", "graphile", "pgboss"}
+    for peer in peers:
+        assert (environments.HERE / peer.script).exists()
+        assert all(re.search(r"(==|@)\d+\.\d+\.\d+$", package) for package in peer.packages)
+
+
+def test_the_progress_says_which_turn_of_how_many_and_how_long_the_others_may_take(bench: ModuleType) -> None:
+    clock = iter([0.0, 0.0, 10.0, 10.0, 10.0, 80.0, 80.0, 80.0, 90.0, 90.0, 90.0, 160.0, 160.0])
+    progress = importlib.import_module("benchmarks.progress").Progress(2, ["quick", "slow"], now=lambda: next(clock))
+    told = [(progress.begin(), progress.end()) for _ in range(4)]
+    assert told == [
+        ("1/4  round 1/2", "10 s so far, about 30 s left"),
+        ("2/4  round 1/2", "1 min 20 s so far, about 1 min 20 s left"),
+        ("3/4  round 2/2", "1 min 30 s so far, about 1 min 10 s left"),
+        ("4/4  round 2/2", "2 min 40 s so far"),
+    ]
 
 
 def test_actions_that_were_lost_or_run_twice_are_found(bench: ModuleType) -> None:

@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support.postgres, the server that tests use too
 
 from benchmarks.measuring import Run, Scale  # noqa: E402
-from benchmarks.peers.draining import PeerUnavailable  # noqa: E402
+from benchmarks.peers.environments import Peer, PeerUnavailable  # noqa: E402
 from benchmarks.places import Places, PostgresPlaces, SqlitePlaces  # noqa: E402
+from benchmarks.progress import Progress  # noqa: E402
 from benchmarks.report import Report  # noqa: E402
 from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402
 from rich.console import Console  # noqa: E402
@@ -87,9 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with open_places(chosen) as places:
             report.machine |= {place.dialect: place.version for place in places}
             measure(chosen, places, report, talk)
-    except PeerUnavailable as error:
-        talk.print(f"\nbench: {error}\nbench: leave the peers out, or install what they need", markup=False)
-        return 1
     except (PostgresUnavailable, psycopg.OperationalError) as error:
         talk.print(f"bench: {error}\nbench: to leave PostgreSQL out: --database sqlite", markup=False)
         return 1
@@ -103,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     described = "\n".join(f"  {workload.name:17} {workload.summary}" for workload in WORKLOADS.values())
-    usual = [workload for workload in WORKLOADS.values() if not (workload.is_peer or workload.is_long)]
+    usual = [workload for workload in WORKLOADS.values() if not (workload.peer or workload.is_long)]
     parser = argparse.ArgumentParser(
         prog="bench",
         description=f"Measure matrixsched on this machine.\n\nworkloads:\n{described}",
@@ -128,7 +126,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen.workloads = [
         one
         for one in WORKLOADS.values()
-        if one in chosen.workloads or one.is_peer and chosen.peers or one.is_long and chosen.long
+        if one in chosen.workloads or one.peer and chosen.peers or one.is_long and chosen.long
     ]
     return chosen
 
@@ -167,16 +165,49 @@ def open_places(chosen: argparse.Namespace) -> Iterator[list[Places]]:
 
 
 def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report, talk: Console) -> None:
+    leave_out_absent(chosen.workloads, report, talk)
     turns = [
-        (workload, place) for workload in chosen.workloads for place in places if place.dialect in workload.databases
+        (workload, place)
+        for workload in chosen.workloads
+        for place in places
+        if place.dialect in workload.databases and workload.name not in report.left_out
     ]
-    for number in range(1, chosen.rounds + 1):
+    progress = Progress(chosen.rounds, [(workload.name, place.dialect) for workload, place in turns])
+    for _ in range(chosen.rounds):
         for workload, place in turns:
-            talk.print(f"round {number}/{chosen.rounds}  {workload.name:17} {place.dialect:11}", end="", markup=False)
+            talk.print(f"{progress.begin()}  {workload.name:24} {place.dialect:11}", end="", markup=False)
             with place.fresh() as fresh:
-                measured = workload.run(Run(fresh, SCALES[chosen.scale], chosen.shards))
-            report.add(workload, place.dialect, measured)
-            talk.print("  ".join(figure.text() for figure in measured.figures), markup=False)
+                told = take_turn(workload, Run(fresh, SCALES[chosen.scale], chosen.shards), report)
+            talk.print(f"{told}  ({progress.end()})", markup=False)
+
+
+def leave_out_absent(workloads: Sequence[Workload], report: Report, talk: Console) -> None:
+    """Install the peers that were asked for; one that cannot be installed is told of, and the others go on."""
+    absent: dict[Peer, str] = {}
+    for peer in dict.fromkeys(workload.peer for workload in workloads if workload.peer):
+        if not peer.is_ready:
+            talk.print(f"bench: installing {', '.join(peer.packages)}", markup=False)
+        try:
+            peer.make_ready()
+        except PeerUnavailable as error:
+            absent[peer] = str(error)
+            talk.print(f"bench: {peer.name} is left out: {error}", style="yellow", markup=False)
+    for workload in workloads:
+        if workload.peer in absent:
+            report.leave_out(workload, absent[workload.peer])
+
+
+def take_turn(workload: Workload, run: Run, report: Report) -> str:
+    """Measure once, and say what came of it. A peer that fails in one round is left out of all."""
+    if workload.name not in report.left_out:
+        try:
+            measured = workload.run(run)
+        except PeerUnavailable as error:
+            report.leave_out(workload, str(error))
+        else:
+            report.add(workload, run.place.dialect, measured)
+            return "  ".join(figure.text() for figure in measured.figures)
+    return f"left out: {report.left_out[workload.name]}"
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ class Report:
         }
     )
     violations: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Workloads of other libraries that could not be measured, and why."""
     _series: dict[tuple[str, Dialect, str], Series] = field(default_factory=dict)
 
     def add(self, workload: Workload, database: Dialect, measured: Measured) -> None:
@@ -55,6 +57,11 @@ class Report:
             fresh = Series(*key, figure.unit, workload.compared_to)
             self._series.setdefault(key, fresh).values.append(figure.value)
         self.violations += [f"{workload.name} on {database}: {violation}" for violation in measured.violations]
+
+    def leave_out(self, workload: Workload, why: str) -> None:
+        """Forget its figures, too: medians of some rounds compare with nothing."""
+        self.left_out[workload.name] = why
+        self._series = {key: series for key, series in self._series.items() if key[0] != workload.name}
 
     def ratio(self, series: Series) -> float | None:
         """The median of the ratios of each round: a slow minute of the machine slows both sides of it."""
@@ -73,6 +80,7 @@ class Report:
             "machine": self.machine,
             "figures": list(self._figures()),
             "violations": self.violations,
+            "left_out": self.left_out,
         }
 
     def _figures(self) -> Iterator[dict[str, Any]]:

@@ -9,11 +9,26 @@ from dataclasses import dataclass
 from benchmarks import draining, gates, queues, scheduling, semaphores, timing
 from benchmarks.floor import floor
 from benchmarks.measuring import Measured, Run
-from benchmarks.peers import draining as peers
+from benchmarks.peers.environments import Peer
+from benchmarks.peers.libraries import (
+    AWA,
+    GRAPHILE,
+    HUEY,
+    PGBOSS,
+    PGQUEUER,
+    PROCRASTINATE,
+    drained,
+    drained_by_2,
+    enqueued,
+    latency,
+    lateness,
+    put_in_bulk,
+)
 from matrixsched.store.statements import Dialect
 
 BOTH: tuple[Dialect, ...] = ("postgresql", "sqlite")
 POSTGRESQL: tuple[Dialect, ...] = ("postgresql",)
+SQLITE: tuple[Dialect, ...] = ("sqlite",)
 
 
 @dataclass(frozen=True)
@@ -32,7 +47,7 @@ class Workload:
     compared_to: Ratio | None = None
     is_long: bool = False
     """It takes minutes: it is measured when somebody asks for it."""
-    is_peer: bool = False
+    peer: Peer | None = None
     """Another library: it is measured when somebody asks for it."""
 
     @property
@@ -40,15 +55,35 @@ class Workload:
         return (inspect.getdoc(self.run) or "").partition("\n")[0]
 
 
+def of_peer(peer: Peer, kind: str, run: Callable[[Run], Measured]) -> Workload:
+    databases = SQLITE if peer is HUEY else POSTGRESQL
+    return Workload(f"{peer.name}-{kind}", databases, run, peer=peer)
+
+
+# What is compared stands side by side: a machine is faster in this minute than in the next.
 WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("schedule-1", BOTH, scheduling.schedule_1),
         Workload("schedule-32", BOTH, scheduling.schedule_32),
+        of_peer(PGQUEUER, "enqueue-32", enqueued(PGQUEUER, "a pool of 10, uvloop")),
+        of_peer(PROCRASTINATE, "enqueue-32", enqueued(PROCRASTINATE, "a pool of 32")),
+        of_peer(AWA, "enqueue-32", enqueued(AWA, "a pool of 32")),
+        of_peer(GRAPHILE, "enqueue-32", enqueued(GRAPHILE, "a pool of 10")),
+        of_peer(PGBOSS, "enqueue-32", enqueued(PGBOSS, "a pool of 10")),
+        of_peer(HUEY, "enqueue-32", enqueued(HUEY, "32 threads, fsync")),
         Workload("schedule-256", BOTH, scheduling.schedule_256),
+        of_peer(PGBOSS, "bulk", put_in_bulk(PGBOSS, "insert()")),
+        of_peer(PGQUEUER, "bulk", put_in_bulk(PGQUEUER, "lists to enqueue(), uvloop")),
         Workload("schedule-many", BOTH, scheduling.schedule_many, Ratio("floor", "schedule")),
+        Workload("floor", POSTGRESQL, floor),
         Workload("drain", BOTH, draining.drain, Ratio("floor", "drain")),
+        of_peer(PGQUEUER, "drain", drained(PGQUEUER, "batches of 500, uvloop")),
+        of_peer(AWA, "drain", drained(AWA, "500 at once, queue storage")),
+        of_peer(PROCRASTINATE, "drain", drained(PROCRASTINATE, "10 at once, a quarter of the jobs", part=4)),
+        of_peer(HUEY, "drain", drained(HUEY, "4 threads, fsync")),
         Workload("drain-2", BOTH, draining.drain_2, Ratio("drain", "rate")),
+        of_peer(PGQUEUER, "drain-2", drained_by_2(PGQUEUER, "batches of 500, uvloop")),
         Workload("drain-staged", BOTH, draining.drain_staged, Ratio("drain", "rate")),
         Workload("drain-future-100k", BOTH, draining.drain_future_100k, Ratio("drain", "rate")),
         Workload("drain-future", BOTH, draining.drain_future, Ratio("drain", "rate")),
@@ -64,15 +99,16 @@ WORKLOADS = {
         Workload("semaphores-idle", BOTH, semaphores.semaphores_idle),
         Workload("queue-put", BOTH, queues.queue_put),
         Workload("queue-drain", BOTH, queues.queue_drain, Ratio("queue-floor", "rate")),
-        Workload("queue-future", POSTGRESQL, queues.queue_future, Ratio("queue-drain", "rate")),
+        of_peer(GRAPHILE, "drain", drained(GRAPHILE, "a local queue of 500, batched completions")),
+        of_peer(PGBOSS, "drain", drained(PGBOSS, "batches of 500, burst mode")),
         Workload("queue-floor", POSTGRESQL, queues.queue_floor),
+        Workload("queue-future", POSTGRESQL, queues.queue_future, Ratio("queue-drain", "rate")),
         Workload("latency", BOTH, timing.latency),
+        of_peer(PGQUEUER, "latency", latency(PGQUEUER)),
         Workload("lateness", BOTH, timing.lateness),
+        of_peer(PGQUEUER, "lateness", lateness(PGQUEUER)),
         Workload("idle", BOTH, timing.idle),
         Workload("idle-16", BOTH, timing.idle_16),
         Workload("idle-256", BOTH, timing.idle_256),
-        Workload("floor", POSTGRESQL, floor),
-        Workload("graphile", POSTGRESQL, peers.graphile, is_peer=True),
-        Workload("pgqueuer", POSTGRESQL, peers.pgqueuer, is_peer=True),
     )
 }
