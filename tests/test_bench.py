@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 EVERYWHERE = {
+    "commits",
     "schedule-1",
     "schedule-32",
     "schedule-256",
@@ -99,7 +100,11 @@ def test_every_workload_runs_and_writes_its_figures(database: str, postgres_dsn:
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())
     assert report["violations"] == []
+    assert report["left_out"] == {}
+    assert {target["verdict"] for target in report["targets"]} <= {"below gate", "gate", "aim", "not measured"}
+    assert "Figures to reach" in done.stdout
     assert {"cpus", "python", "uvloop", database} <= report["machine"].keys()
+    assert ("not of durable writes" in done.stderr) != report["machine"]["durable"], "the tests' server may not flush"
     figures = report["figures"]
     assert {(figure["workload"], figure["database"]) for figure in figures} == {
         (name, database) for name in WORKLOADS[database]
@@ -118,7 +123,7 @@ def test_every_workload_runs_and_writes_its_figures(database: str, postgres_dsn:
 def test_an_unknown_workload_is_refused_with_the_names_of_all() -> None:
     done = run_bench("--workloads", "drain,dream")
     assert done.returncode == 2
-    assert "dream: choose from schedule-1," in done.stderr
+    assert "dream: choose from commits, schedule-1," in done.stderr
 
 
 def test_a_broken_promise_makes_the_run_fail(
@@ -224,12 +229,77 @@ def test_what_several_processes_did_is_checked_against_what_the_database_says(
     assert checking.check_part_done(place, [0, 0], 5)[0] == "1 actions were run more than once"
 
 
-def test_a_ratio_compares_figures_of_the_same_round(bench: ModuleType) -> None:
+def made_up_report(*rounds: dict[str, float]) -> Any:
+    """Of figures by workload, database (if not PostgreSQL) and figure (if not its rate)."""
     measuring = importlib.import_module("benchmarks.measuring")
     workloads = importlib.import_module("benchmarks.workloads").WORKLOADS
-    report = importlib.import_module("benchmarks.report").Report(scale="tiny", shards=4, rounds=3)
-    for floor, drain in ((100.0, 50.0), (1000.0, 800.0), (10.0, 6.0)):
-        report.add(workloads["floor"], "postgresql", measuring.Measured([measuring.Figure("drain", floor, "/s")]))
-        report.add(workloads["drain"], "postgresql", measuring.Measured([measuring.Figure("rate", drain, "/s")]))
+    report = importlib.import_module("benchmarks.report").Report(scale="tiny", shards=4, rounds=len(rounds))
+    for figures in rounds:
+        for name, value in figures.items():
+            workload, _, figure = name.removeprefix("sqlite ").partition(" ")
+            database = "sqlite" if name.startswith("sqlite ") else "postgresql"
+            unit = "ms" if figure in ("p50", "p99") else "/s"
+            measured = measuring.Measured([measuring.Figure(figure or "rate", value, unit)])
+            report.add(workloads[workload], database, measured)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("figures", "what", "measured", "verdict"),
+    [
+        ({"schedule-32": 8_000.0, "awa-enqueue-32": 4_000.0}, "schedule, 32", "2.00 × the best peer", "below gate"),
+        ({"schedule-32": 8_000.0, "pgboss-enqueue-32": 1_000.0}, "schedule, 32", "8.00 × the best peer", "gate"),
+        ({"schedule-32": 12_000.0, "awa-enqueue-32": 2_000.0}, "schedule, 32", "6.00 × the best peer", "aim"),
+        ({"schedule-32": 12_000.0}, "schedule, 32", "12,000/s", "not measured"),
+        ({"drain": 9.0, "floor drain": 10.0}, "drain 20,000", "0.90 × the protocol floor", "not measured"),
+        ({"drain": 4.0, "floor drain": 10.0}, "drain 20,000", "0.40 × the protocol floor", "below gate"),
+        ({"drain": 9.0, "floor drain": 10.0, "pgqueuer-drain": 6.0}, "drain 20,000", "1.50 × PgQueuer", "aim"),
+        ({"drain-2": 10.0, "drain": 10.0}, "the same, two", "1.00 × one process", "below gate"),
+        ({"drain-2": 11.0, "drain": 10.0}, "the same, two", "1.10 × one process", "gate"),
+        ({"queue-drain": 50.0, "graphile-drain": 30.0, "queue-floor": 80.0}, "typed queue", "", "aim"),
+        ({"latency p50": 2.5, "latency p99": 14.0}, "schedule → handler", "p50 2.50 ms", "gate"),
+        ({"latency p50": 2.5, "latency p99": 16.0}, "schedule → handler", "p99 16.00 ms", "below gate"),
+        ({"latency p50": 2.0, "latency p99": 9.0, "pgqueuer-latency p50": 2.5}, "schedule → handler", "", "aim"),
+        ({"lateness p50": 1.0, "lateness p99": 5.0}, "lateness", "p50 1.00 ms", "aim"),
+        ({"balance p50": 24.0, "balance-small p50": 20.0}, "semaphore: one balance", "1.20 × with 1,000", "gate"),
+        ({"sqlite drain": 7_000.0}, "SQLite: drain", "7,000/s", "gate"),
+    ],
+)
+def test_a_target_is_judged_by_the_figures_of_the_run(
+    bench: ModuleType, figures: dict[str, float], what: str, measured: str, verdict: str
+) -> None:
+    judging = importlib.import_module("benchmarks.judging")
+    told = judging.as_json(bench.TARGETS, made_up_report(figures))
+    (target,) = [one for one in told if one["what"].startswith(what)]
+    assert any(text.startswith(measured) for text in target["measured"])
+    assert target["verdict"] == verdict
+
+
+def test_the_best_peer_is_that_with_the_highest_median_and_its_rounds_count(bench: ModuleType) -> None:
+    judging = importlib.import_module("benchmarks.judging")
+    rounds = [
+        {"schedule-32": 900.0, "pgboss-enqueue-32": 300.0, "awa-enqueue-32": 100.0},
+        {"schedule-32": 800.0, "pgboss-enqueue-32": 100.0, "awa-enqueue-32": 100.0},
+        {"schedule-32": 400.0, "pgboss-enqueue-32": 200.0, "awa-enqueue-32": 400.0},
+    ]
+    told = judging.as_json(bench.TARGETS, made_up_report(*rounds))
+    assert told[0]["measured"] == ["3.00 × the best peer", "800/s"]
+    assert (told[0]["gate"], told[0]["aim"]) == (["≥ 3 × the best peer"], ["≥ 5 × the best peer", "≥ 10,000/s"])
+
+
+def test_every_target_speaks_of_workloads_that_exist(bench: ModuleType) -> None:
+    judging = importlib.import_module("benchmarks.judging")
+    workloads = importlib.import_module("benchmarks.workloads").WORKLOADS
+    for target in bench.TARGETS:
+        for bound in (*target.gate, *target.aim):
+            measure = bound.measure
+            is_ratio = isinstance(measure, judging.Times)
+            pairs = (measure.figured, *measure.others) if is_ratio else ((measure.workload, measure.figure),)
+            assert all(measure.database in workloads[workload].databases for workload, _ in pairs)
+
+
+def test_a_ratio_compares_figures_of_the_same_round(bench: ModuleType) -> None:
+    floors_and_drains = ((100.0, 50.0), (1000.0, 800.0), (10.0, 6.0))
+    report = made_up_report(*({"floor drain": floor, "drain": drain} for floor, drain in floors_and_drains))
     (figure,) = [figure for figure in report.as_json()["figures"] if figure["workload"] == "drain"]
     assert (figure["median"], figure["ratio"], figure["ratio_to"]) == (50.0, 0.6, "floor drain")

@@ -18,11 +18,13 @@ import psycopg
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support.postgres, the server that tests use too
 
+from benchmarks import judging  # noqa: E402
 from benchmarks.measuring import Run, Scale  # noqa: E402
 from benchmarks.peers.environments import Peer, PeerUnavailable  # noqa: E402
 from benchmarks.places import Places, PostgresPlaces, SqlitePlaces  # noqa: E402
 from benchmarks.progress import Progress  # noqa: E402
 from benchmarks.report import Report  # noqa: E402
+from benchmarks.targets import TARGETS  # noqa: E402
 from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402
 from rich.console import Console  # noqa: E402
 from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
@@ -87,13 +89,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with open_places(chosen) as places:
             report.machine |= {place.dialect: place.version for place in places}
+            report.machine["durable"] = all(place.is_durable for place in places)
+            if not report.machine["durable"]:
+                talk.print(
+                    "bench: fsync or synchronous_commit is off: these figures are not of durable writes", soft_wrap=True
+                )
             measure(chosen, places, report, talk)
     except (PostgresUnavailable, psycopg.OperationalError) as error:
         talk.print(f"bench: {error}\nbench: to leave PostgreSQL out: --database sqlite", markup=False)
         return 1
-    report.show(Console(width=None if sys.stdout.isatty() else 110))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    report.show(console)
+    judging.show(TARGETS, report, console)
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+        told = report.as_json() | {"targets": judging.as_json(TARGETS, report)}
+        chosen.json.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
     for violation in report.violations:
         talk.print(f"bench: VIOLATION {violation}", style="red", markup=False)
     return 1 if report.violations else 0
@@ -178,7 +188,7 @@ def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report
             talk.print(f"{progress.begin()}  {workload.name:24} {place.dialect:11}", end="", markup=False)
             with place.fresh() as fresh:
                 told = take_turn(workload, Run(fresh, SCALES[chosen.scale], chosen.shards), report)
-            talk.print(f"{told}  ({progress.end()})", markup=False)
+            talk.print(f"{told}  ({progress.end()})", markup=False, soft_wrap=True)
 
 
 def leave_out_absent(workloads: Sequence[Workload], report: Report, talk: Console) -> None:
@@ -191,7 +201,7 @@ def leave_out_absent(workloads: Sequence[Workload], report: Report, talk: Consol
             peer.make_ready()
         except PeerUnavailable as error:
             absent[peer] = str(error)
-            talk.print(f"bench: {peer.name} is left out: {error}", style="yellow", markup=False)
+            talk.print(f"bench: {peer.name} is left out: {error}", style="yellow", markup=False, soft_wrap=True)
     for workload in workloads:
         if workload.peer in absent:
             report.leave_out(workload, absent[workload.peer])

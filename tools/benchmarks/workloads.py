@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks import draining, gates, queues, scheduling, semaphores, timing
+from benchmarks.commits import commits
 from benchmarks.floor import floor
 from benchmarks.measuring import Measured, Run
 from benchmarks.peers.environments import Peer
@@ -64,13 +65,14 @@ def of_peer(peer: Peer, kind: str, run: Callable[[Run], Measured]) -> Workload:
 WORKLOADS = {
     workload.name: workload
     for workload in (
+        Workload("commits", BOTH, commits),
         Workload("schedule-1", BOTH, scheduling.schedule_1),
         Workload("schedule-32", BOTH, scheduling.schedule_32),
-        of_peer(PGQUEUER, "enqueue-32", enqueued(PGQUEUER, "a pool of 10, uvloop")),
+        of_peer(PGQUEUER, "enqueue-32", enqueued(PGQUEUER, "a pool of 32, uvloop")),
         of_peer(PROCRASTINATE, "enqueue-32", enqueued(PROCRASTINATE, "a pool of 32")),
         of_peer(AWA, "enqueue-32", enqueued(AWA, "a pool of 32")),
-        of_peer(GRAPHILE, "enqueue-32", enqueued(GRAPHILE, "a pool of 10")),
-        of_peer(PGBOSS, "enqueue-32", enqueued(PGBOSS, "a pool of 10")),
+        of_peer(GRAPHILE, "enqueue-32", enqueued(GRAPHILE, "a pool of 32")),
+        of_peer(PGBOSS, "enqueue-32", enqueued(PGBOSS, "a pool of 32")),
         of_peer(HUEY, "enqueue-32", enqueued(HUEY, "32 threads, fsync")),
         Workload("schedule-256", BOTH, scheduling.schedule_256),
         of_peer(PGBOSS, "bulk", put_in_bulk(PGBOSS, "insert()")),

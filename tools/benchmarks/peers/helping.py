@@ -25,16 +25,26 @@ def batches(count: int) -> Iterator[range]:
 
 
 async def seconds_at_once(count: int, call: Callable[[int], Awaitable[object]]) -> float:
-    """How long 32 callers take together for so many calls, each making one after another."""
+    """How long 32 callers take together for so many calls, each making one after another.
+
+    Each has made one before, with numbers from `count` on: connections are there and statements are prepared.
+    """
     numbers = iter(range(count))
 
     async def caller() -> None:
         for number in numbers:
             await call(number)
 
+    await asyncio.gather(*[call(count + number) for number in range(CALLERS)])
     begun = time.perf_counter()
     await asyncio.gather(*[caller() for _ in range(CALLERS)])
     return time.perf_counter() - begun
+
+
+def judged_calls(count: int, stored: int) -> list[str]:
+    """Whether as many jobs are stored as calls were made, those before the clock started as well."""
+    made = count + CALLERS
+    return [] if stored == made else [f"{stored} jobs are stored after {made} calls"]
 
 
 def judged(expected: int, ran: Iterable[int], left: int = 0) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from awa import AsyncClient
-from helping import CALLERS, answer, batches, judged, seconds_at_once
+from helping import CALLERS, answer, batches, judged, judged_calls, seconds_at_once
 
 QUEUE = "bench"
 SLOTS = 500
@@ -31,7 +31,7 @@ async def enqueue(url: str, count: int) -> None:
         await client.install_queue_storage()
         seconds = await seconds_at_once(count, lambda number: client.insert(Noop(number), queue=QUEUE))
         found = await queued(client)
-    answer(seconds=seconds, violations=[] if found == count else [f"{found} jobs after {count} calls"])
+    answer(seconds=seconds, violations=judged_calls(count, found))
 
 
 async def drain(url: str, count: int) -> None:

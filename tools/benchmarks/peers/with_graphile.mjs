@@ -1,7 +1,7 @@
 // graphile-worker, as fast as its own guide for high throughput says: node with_graphile.mjs WHAT URL COUNT
 import { makeWorkerUtils, run } from "graphile-worker";
 import pg from "pg";
-import { Tally, answer, inBatches, seconds, secondsAtOnce, stored } from "./helping.mjs";
+import { CALLERS, Tally, answer, inBatches, seconds, secondsAtOnce, storedAtOnce } from "./helping.mjs";
 
 const [what, url, text] = process.argv.slice(2);
 const count = Number(text);
@@ -10,7 +10,7 @@ const preset = {
   worker: {
     connectionString: url,
     concurrentJobs: 24,
-    maxPoolSize: 10,
+    maxPoolSize: what === "enqueue" ? CALLERS : 10,
     pollInterval: 2000,
     localQueue: { size: 500 },
     completeJobBatchDelay: 0,
@@ -22,7 +22,7 @@ const jobs = async () => (await client.query("select count(*)::int as jobs from 
 
 async function enqueue(utils) {
   const took = await secondsAtOnce(count, (number) => utils.addJob("noop", { number }));
-  answer({ seconds: took, violations: stored(await jobs(), count) });
+  answer({ seconds: took, violations: storedAtOnce(await jobs(), count) });
 }
 
 async function drain(utils) {

@@ -1,11 +1,11 @@
 // pg-boss with batches and its burst mode: node with_pgboss.mjs WHAT URL COUNT
 import { PgBoss } from "pg-boss";
-import { Tally, answer, inBatches, seconds, secondsAtOnce, stored } from "./helping.mjs";
+import { CALLERS, Tally, answer, inBatches, seconds, secondsAtOnce, stored, storedAtOnce } from "./helping.mjs";
 
 const [what, url, text] = process.argv.slice(2);
 const count = Number(text);
 const QUEUE = "noop";
-const boss = new PgBoss({ connectionString: url, max: 10, supervise: false, schedule: false });
+const boss = new PgBoss({ connectionString: url, max: what === "enqueue" ? CALLERS : 10, supervise: false, schedule: false });
 
 const left = async () => {
   const { rows } = await boss.getDb().executeSql("select count(*)::int as jobs from pgboss.job where state < 'completed'");
@@ -15,7 +15,7 @@ const put = (several) => boss.insert(QUEUE, several.map((number) => ({ data: { n
 
 async function enqueue() {
   const took = await secondsAtOnce(count, (number) => boss.send(QUEUE, { number }));
-  answer({ seconds: took, violations: stored(await left(), count) });
+  answer({ seconds: took, violations: storedAtOnce(await left(), count) });
 }
 
 async function bulk() {

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 import uvloop
-from helping import Worker, answer, batches, heard_line, judged, seconds_at_once
+from helping import CALLERS, Worker, answer, batches, heard_line, judged, judged_calls, seconds_at_once
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.models import Job
@@ -24,14 +24,14 @@ WARM_UP_STARTS = 5
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[AsyncpgPoolDriver]:
-    async with asyncpg.create_pool(url, min_size=2, max_size=10) as pool:
+async def connected(url: str, *, connections: int = 10) -> AsyncIterator[AsyncpgPoolDriver]:
+    async with asyncpg.create_pool(url, min_size=2, max_size=connections) as pool:
         yield AsyncpgPoolDriver(pool)
 
 
 @asynccontextmanager
-async def installed(url: str) -> AsyncIterator[Queries]:
-    async with connected(url) as driver:
+async def installed(url: str, *, connections: int = 10) -> AsyncIterator[Queries]:
+    async with connected(url, connections=connections) as driver:
         queries = Queries(driver)
         await queries.install()
         yield queries
@@ -46,10 +46,10 @@ async def left(queries: Queries) -> int:
 
 
 async def enqueue(url: str, count: int) -> None:
-    async with installed(url) as queries:
+    async with installed(url, connections=CALLERS) as queries:
         seconds = await seconds_at_once(count, lambda number: queries.enqueue("noop", b"%d" % number))
         stored = await left(queries)
-    answer(seconds=seconds, violations=[] if stored == count else [f"{stored} jobs after {count} calls"])
+    answer(seconds=seconds, violations=judged_calls(count, stored))
 
 
 async def bulk(url: str, count: int) -> None:
@@ -59,7 +59,7 @@ async def bulk(url: str, count: int) -> None:
             await put(queries, several)
         seconds = time.perf_counter() - begun
         stored = await left(queries)
-    answer(seconds=seconds, violations=[] if stored == count else [f"{stored} jobs after {count} calls"])
+    answer(seconds=seconds, violations=[] if stored == count else [f"{stored} jobs, not {count}"])
 
 
 async def drain(url: str, count: int, *, processes: int = 1) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from helping import CALLERS, answer, batches, judged, seconds_at_once
+from helping import CALLERS, answer, batches, judged, judged_calls, seconds_at_once
 from procrastinate import App, PsycopgConnector
 
 CONCURRENCY = 10
@@ -36,7 +36,7 @@ async def enqueue(url: str, count: int) -> None:
         await app.schema_manager.apply_schema_async()
         seconds = await seconds_at_once(count, lambda number: noop.defer_async(number=number))
         found = await stored(app)
-    answer(seconds=seconds, violations=[] if found == count else [f"{found} jobs after {count} calls"])
+    answer(seconds=seconds, violations=judged_calls(count, found))
 
 
 async def drain(url: str, count: int) -> None:
