@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -74,6 +75,7 @@ RATIOS = {
         "queue-future": "queue-drain rate",
     },
 }
+SVG = "http://www.w3.org/2000/svg"
 ON_SQLITE = ("--database", "sqlite", "--scale", "tiny")
 UNITS = {"idle transactions": "/s", "idle cpu": "%", "memory peak": "MB", "memory over start": "MB"}
 
@@ -96,13 +98,16 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_every_workload_runs_and_writes_its_figures(database: str, postgres_dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     sized = ("--scale", "tiny", "--rounds", "1", "--shards", "4", "--long")
-    done = run_bench(*sized, "--database", database, "--url", postgres_dsn, "--json", str(file))
+    files = ("--json", str(file), "--chart", str(tmp_path / "chart.svg"))
+    done = run_bench(*sized, "--database", database, "--url", postgres_dsn, *files)
     assert done.returncode == 0, done.stderr
     report = json.loads(file.read_text())
     assert report["violations"] == []
     assert report["left_out"] == {}
     assert {target["verdict"] for target in report["targets"]} <= {"below gate", "gate", "aim", "not measured"}
     assert "Figures to reach" in done.stdout
+    assert "This is a look, no verdict" in done.stdout
+    assert "schedule" in texts_of((tmp_path / "chart.svg").read_text())
     assert {"cpus", "python", "uvloop", database} <= report["machine"].keys()
     assert ("not of durable writes" in done.stderr) != report["machine"]["durable"], "the tests' server may not flush"
     figures = report["figures"]
@@ -296,6 +301,45 @@ def test_every_target_speaks_of_workloads_that_exist(bench: ModuleType) -> None:
             is_ratio = isinstance(measure, judging.Times)
             pairs = (measure.figured, *measure.others) if is_ratio else ((measure.workload, measure.figure),)
             assert all(measure.database in workloads[workload].databases for workload, _ in pairs)
+
+
+def test_the_chart_shows_ours_beside_floors_and_peers_and_leaves_out_what_was_not_measured(bench: ModuleType) -> None:
+    report = made_up_report(
+        {"schedule-many": 30_000.0, "floor schedule": 40_000.0, "pgboss-bulk": 20_000.0, "latency p50": 2.0}
+        | {"pgqueuer-latency p50": 4.0, "huey-drain": 500.0}
+    )
+    svg = importlib.import_module("benchmarks.charting").draw(report)
+    texts = texts_of(svg)
+    assert {"In batches of 1,000", "schedule_many", "bare statements", "pg-boss"} <= set(texts)
+    assert {"30,000/s", "40,000/s · 0.75 ×", "20,000/s · 1.50 ×", "2.00 ms", "4.00 ms · 0.50 ×"} <= set(texts)
+    assert any("This is a look, no verdict" in text for text in texts)
+    assert not {"awa", "SQLite: drained by one process"} & set(texts), "ours was not measured there"
+    widths = {bar.get("class"): float(bar.get("width", "")) for bar in bars_of(svg)[:3]}
+    assert widths["ours"] == pytest.approx(widths["floor"] * 0.75, abs=0.1)
+    assert widths["peer"] == pytest.approx(widths["floor"] * 0.5, abs=0.1)
+
+
+def test_every_bar_of_the_chart_is_of_a_workload_that_exists(bench: ModuleType) -> None:
+    workloads = importlib.import_module("benchmarks.workloads").WORKLOADS
+    for group in importlib.import_module("benchmarks.charting").GROUPS:
+        for bar in group.bars:
+            assert group.database in workloads[bar.workload].databases
+            assert (bar.kind == "peer") == (workloads[bar.workload].peer is not None)
+
+
+def test_a_chart_that_is_no_svg_is_refused_before_anything_is_measured() -> None:
+    done = run_bench("--chart", "chart.png")
+    assert done.returncode == 2
+    assert "let its name end with .svg" in done.stderr
+
+
+def texts_of(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{{{SVG}}}text")]
+
+
+def bars_of(svg: str) -> list[ElementTree.Element]:
+    """Without the ground and the legend."""
+    return [rect for rect in ElementTree.fromstring(svg).iter(f"{{{SVG}}}rect") if rect.get("height") == "15"]
 
 
 def test_a_ratio_compares_figures_of_the_same_round(bench: ModuleType) -> None:

@@ -18,7 +18,7 @@ import psycopg
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support.postgres, the server that tests use too
 
-from benchmarks import judging  # noqa: E402
+from benchmarks import charting, judging  # noqa: E402
 from benchmarks.measuring import Run, Scale  # noqa: E402
 from benchmarks.peers.environments import Peer, PeerUnavailable  # noqa: E402
 from benchmarks.places import Places, PostgresPlaces, SqlitePlaces  # noqa: E402
@@ -104,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.json is not None:
         told = report.as_json() | {"targets": judging.as_json(TARGETS, report)}
         chosen.json.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    if chosen.chart is not None:
+        chosen.chart.write_text(charting.draw(report))
     for violation in report.violations:
         talk.print(f"bench: VIOLATION {violation}", style="red", markup=False)
     return 1 if report.violations else 0
@@ -123,6 +125,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scale", choices=SCALES, default="full", help="small: a quick look; tiny: only for tests")
     parser.add_argument("--shards", type=positive, default=SHARDS_DEFAULT, help=f"default: {SHARDS_DEFAULT}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file as well")
+    parser.add_argument("--chart", type=svg_file, metavar="FILE.svg", help="draw ours beside floors and peers")
     parser.add_argument(
         "--peers", action="store_true", help="add the workloads of other libraries, each installed beside ours"
     )
@@ -147,6 +150,12 @@ def named_workloads(text: str) -> list[Workload]:
     if unknown or not names:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'none'}: choose from {', '.join(WORKLOADS)}")
     return [WORKLOADS[name] for name in names]
+
+
+def svg_file(text: str) -> Path:
+    if not text.endswith(".svg"):
+        raise argparse.ArgumentTypeError("the picture is an SVG: let its name end with .svg")
+    return Path(text)
 
 
 def positive(text: str) -> int:

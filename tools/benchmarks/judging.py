@@ -127,7 +127,7 @@ def as_json(targets: Sequence[Target], report: Report) -> list[dict[str, Any]]:
 
 
 def show(targets: Sequence[Target], report: Report, console: Console) -> None:
-    table = Table(title=f"Figures to reach, scale {report.scale}", show_lines=True)
+    table = Table(title="Figures to reach", caption=report.caveat, show_lines=True)
     for heading in ("what", "measured", "gate", "aim", "verdict"):
         table.add_column(heading)
     for target in _concerned(targets, report):

@@ -61,6 +61,13 @@ class Report:
             self._series.setdefault(key, fresh).values.append(figure.value)
         self.violations += [f"{workload.name} on {database}: {violation}" for violation in measured.violations]
 
+    @property
+    def caveat(self) -> str:
+        """What must be known of a run that is only a look."""
+        if self.scale != "full":
+            return f"Scale {self.scale}: there is less of everything than names say. This is a look, no verdict."
+        return "One round: a spread of a third between rounds is usual." if self.rounds == 1 else ""
+
     def leave_out(self, workload: Workload, why: str) -> None:
         """Forget its figures, too: medians of some rounds compare with nothing."""
         self.left_out[workload.name] = why
