@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    described = "\n".join(f"  {workload.name:17} {workload.summary}" for workload in WORKLOADS.values())
+    described = "\n".join(f"  {workload.name:24} {workload.summary}" for workload in WORKLOADS.values())
     usual = [workload for workload in WORKLOADS.values() if not (workload.peer or workload.is_long)]
     parser = argparse.ArgumentParser(
         prog="bench",

@@ -17,17 +17,17 @@ def drain(run: Run) -> Measured:
 
 
 def drain_future_100k(run: Run) -> Measured:
-    """the same, with a hundred thousand actions present that are not due yet"""
+    """as drain, with a hundred thousand actions present that are not due yet"""
     return _drained(run, future=run.scale.future // 10)
 
 
 def drain_future(run: Run) -> Measured:
-    """the same, with a million actions present that are not due yet"""
+    """as drain, with a million actions present that are not due yet"""
     return _drained(run, future=run.scale.future)
 
 
 def drain_future_10m(run: Run) -> Measured:
-    """the same, with ten million actions present that are not due yet"""
+    """as drain, with ten million actions present that are not due yet"""
     return _drained(run, future=run.scale.future * 10)
 
 

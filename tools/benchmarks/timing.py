@@ -77,7 +77,7 @@ def lateness(run: Run) -> Measured:
 
 
 def idle_16(run: Run) -> Measured:
-    """the same with 16 shards"""
+    """as idle, with 16 shards"""
     return _idle(run, shards=16)
 
 
@@ -87,7 +87,7 @@ def idle(run: Run) -> Measured:
 
 
 def idle_256(run: Run) -> Measured:
-    """the same with 256 shards"""
+    """as idle, with 256 shards"""
     return _idle(run, shards=256)
 
 

@@ -16,9 +16,10 @@ from benchmarks.peers.environments import Peer, database_beside
 
 NODE = "node@22.23.3"
 PG = "pg@8.23.1"
+PSYCOPG = "psycopg[binary,pool]==3.3.9"
 PGQUEUER = Peer("pgqueuer", ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"), "with_pgqueuer.py")
-PROCRASTINATE = Peer("procrastinate", ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9"), "with_procrastinate.py")
-AWA = Peer("awa", ("awa-pg==0.6.9",), "with_awa.py")
+PROCRASTINATE = Peer("procrastinate", ("procrastinate==3.10.0", PSYCOPG), "with_procrastinate.py")
+AWA = Peer("awa", ("awa-pg==0.6.9", PSYCOPG), "with_awa.py")
 HUEY = Peer("huey", ("huey==3.5.4",), "with_huey.py")
 GRAPHILE = Peer("graphile", (NODE, "graphile-worker@0.18.0", PG), "with_graphile.mjs")
 PGBOSS = Peer("pgboss", (NODE, "pg-boss@12.35.0", PG), "with_pgboss.mjs")

@@ -27,6 +27,7 @@ async function enqueue(utils) {
 
 async function drain(utils) {
   await inBatches(count, (several) => utils.addJobs(several.map((number) => ({ identifier: "noop", payload: { number } }))));
+  await client.query("vacuum analyze");
   const tally = new Tally(count);
   const taskList = { noop: async ({ number }) => tally.count(number) };
   const took = await seconds(async () => {

@@ -25,6 +25,7 @@ async function bulk() {
 
 async function drain() {
   await inBatches(count, put);
+  await boss.getDb().executeSql("vacuum analyze");
   const tally = new Tally(count);
   const options = { batchSize: 500, burstWhenBatchFull: true, localConcurrency: 2, pollingIntervalSeconds: 0.5 };
   const took = await seconds(async () => {

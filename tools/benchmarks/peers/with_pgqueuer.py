@@ -66,7 +66,7 @@ async def drain(url: str, count: int, *, processes: int = 1) -> None:
     async with installed(url) as queries:
         for several in batches(count):
             await put(queries, several)
-        await queries.driver.execute("vacuum analyze pgqueuer")
+        await queries.driver.execute("vacuum analyze")
         async with AsyncExitStack() as stack:
             workers: list[Worker] = [
                 await stack.enter_async_context(Worker.of(["drainer", url, str(count)])) for _ in range(processes)

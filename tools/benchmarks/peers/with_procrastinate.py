@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+import psycopg
 from helping import CALLERS, answer, batches, judged, judged_calls, seconds_at_once
 from procrastinate import App, PsycopgConnector
 
@@ -45,6 +46,8 @@ async def drain(url: str, count: int) -> None:
         await app.schema_manager.apply_schema_async()
         for several in batches(count):
             await noop.batch_defer_async(*[{"number": number} for number in several])
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            await connection.execute("vacuum analyze")
         begun = time.perf_counter()
         await app.run_worker_async(concurrency=CONCURRENCY, wait=False, install_signal_handlers=False)
         seconds = time.perf_counter() - begun
