@@ -18,10 +18,13 @@ import psycopg
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support.postgres, the server that tests use too
 
+from benchmarks import charting, judging  # noqa: E402
 from benchmarks.measuring import Run, Scale  # noqa: E402
-from benchmarks.peers.draining import PeerUnavailable  # noqa: E402
+from benchmarks.peers.environments import Peer, PeerUnavailable  # noqa: E402
 from benchmarks.places import Places, PostgresPlaces, SqlitePlaces  # noqa: E402
+from benchmarks.progress import Progress  # noqa: E402
 from benchmarks.report import Report  # noqa: E402
+from benchmarks.targets import TARGETS  # noqa: E402
 from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402
 from rich.console import Console  # noqa: E402
 from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
@@ -42,6 +45,8 @@ SCALES = {
         calls_in_batches=10_000,
         due=5_000,
         future=100_000,
+        backlog=100_000,
+        backlog_s=3.0,
         starts=60,
         timers=400,
         timers_over_s=4.0,
@@ -59,10 +64,12 @@ SCALES = {
         calls_in_batches=300,
         due=300,
         future=1_000,
+        backlog=500,
+        backlog_s=1.0,
         starts=3,
         timers=10,
         timers_over_s=0.5,
-        idle_s=1.0,
+        idle_s=0.2,
         held=1_000,
         templates=10,
         keys=20,
@@ -82,46 +89,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with open_places(chosen) as places:
             report.machine |= {place.dialect: place.version for place in places}
+            report.machine["durable"] = all(place.is_durable for place in places)
+            if not report.machine["durable"]:
+                talk.print(
+                    "bench: fsync or synchronous_commit is off: these figures are not of durable writes", soft_wrap=True
+                )
             measure(chosen, places, report, talk)
-    except PeerUnavailable as error:
-        talk.print(f"\nbench: {error}\nbench: leave the peers out, or install what they need", markup=False)
-        return 1
     except (PostgresUnavailable, psycopg.OperationalError) as error:
         talk.print(f"bench: {error}\nbench: to leave PostgreSQL out: --database sqlite", markup=False)
         return 1
-    report.show(Console(width=None if sys.stdout.isatty() else 110))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    report.show(console)
+    judging.show(TARGETS, report, console)
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+        told = report.as_json() | {"targets": judging.as_json(TARGETS, report)}
+        chosen.json.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    if chosen.chart is not None:
+        chosen.chart.write_text(charting.draw(report))
     for violation in report.violations:
         talk.print(f"bench: VIOLATION {violation}", style="red", markup=False)
     return 1 if report.violations else 0
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    described = "\n".join(f"  {workload.name:15} {workload.summary}" for workload in WORKLOADS.values())
-    ours = [workload for workload in WORKLOADS.values() if not workload.is_peer]
+    described = "\n".join(f"  {workload.name:24} {workload.summary}" for workload in WORKLOADS.values())
+    usual = [workload for workload in WORKLOADS.values() if not (workload.peer or workload.is_long)]
     parser = argparse.ArgumentParser(
         prog="bench",
         description=f"Measure matrixsched on this machine.\n\nworkloads:\n{described}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--database", choices=DATABASES, default="both")
-    parser.add_argument("--workloads", type=named_workloads, default=ours, metavar="NAME[,NAME…]")
+    parser.add_argument("--workloads", type=named_workloads, default=usual, metavar="NAME[,NAME…]")
     parser.add_argument("--rounds", type=positive, default=3, help="all workloads take turns this often (default: 3)")
     parser.add_argument("--scale", choices=SCALES, default="full", help="small: a quick look; tiny: only for tests")
     parser.add_argument("--shards", type=positive, default=SHARDS_DEFAULT, help=f"default: {SHARDS_DEFAULT}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file as well")
+    parser.add_argument("--chart", type=svg_file, metavar="FILE.svg", help="draw ours beside floors and peers")
     parser.add_argument(
         "--peers", action="store_true", help="add the workloads of other libraries, each installed beside ours"
     )
+    parser.add_argument("--long", action="store_true", help="add the workloads that take minutes: ten million rows")
     parser.add_argument(
         "--url",
         metavar="postgresql://…",
         help="a database that is there already; without it a durable server is started and thrown away afterwards",
     )
     chosen = parser.parse_args(arguments)
-    if chosen.peers:
-        chosen.workloads += [one for one in WORKLOADS.values() if one.is_peer and one not in chosen.workloads]
+    chosen.workloads = [
+        one
+        for one in WORKLOADS.values()
+        if one in chosen.workloads or one.peer and chosen.peers or one.is_long and chosen.long
+    ]
     return chosen
 
 
@@ -131,6 +150,12 @@ def named_workloads(text: str) -> list[Workload]:
     if unknown or not names:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'none'}: choose from {', '.join(WORKLOADS)}")
     return [WORKLOADS[name] for name in names]
+
+
+def svg_file(text: str) -> Path:
+    if not text.endswith(".svg"):
+        raise argparse.ArgumentTypeError("the picture is an SVG: let its name end with .svg")
+    return Path(text)
 
 
 def positive(text: str) -> int:
@@ -159,16 +184,49 @@ def open_places(chosen: argparse.Namespace) -> Iterator[list[Places]]:
 
 
 def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report, talk: Console) -> None:
+    leave_out_absent(chosen.workloads, report, talk)
     turns = [
-        (workload, place) for workload in chosen.workloads for place in places if place.dialect in workload.databases
+        (workload, place)
+        for workload in chosen.workloads
+        for place in places
+        if place.dialect in workload.databases and workload.name not in report.left_out
     ]
-    for number in range(1, chosen.rounds + 1):
+    progress = Progress(chosen.rounds, [(workload.name, place.dialect) for workload, place in turns])
+    for _ in range(chosen.rounds):
         for workload, place in turns:
-            talk.print(f"round {number}/{chosen.rounds}  {workload.name:15} {place.dialect:11}", end="", markup=False)
+            talk.print(f"{progress.begin()}  {workload.name:24} {place.dialect:11}", end="", markup=False)
             with place.fresh() as fresh:
-                measured = workload.run(Run(fresh, SCALES[chosen.scale], chosen.shards))
-            report.add(workload, place.dialect, measured)
-            talk.print("  ".join(figure.text() for figure in measured.figures), markup=False)
+                told = take_turn(workload, Run(fresh, SCALES[chosen.scale], chosen.shards), report)
+            talk.print(f"{told}  ({progress.end()})", markup=False, soft_wrap=True)
+
+
+def leave_out_absent(workloads: Sequence[Workload], report: Report, talk: Console) -> None:
+    """Install the peers that were asked for; one that cannot be installed is told of, and the others go on."""
+    absent: dict[Peer, str] = {}
+    for peer in dict.fromkeys(workload.peer for workload in workloads if workload.peer):
+        if not peer.is_ready:
+            talk.print(f"bench: installing {', '.join(peer.packages)}", markup=False)
+        try:
+            peer.make_ready()
+        except PeerUnavailable as error:
+            absent[peer] = str(error)
+            talk.print(f"bench: {peer.name} is left out: {error}", style="yellow", markup=False, soft_wrap=True)
+    for workload in workloads:
+        if workload.peer in absent:
+            report.leave_out(workload, absent[workload.peer])
+
+
+def take_turn(workload: Workload, run: Run, report: Report) -> str:
+    """Measure once, and say what came of it. A peer that fails in one round is left out of all."""
+    if workload.name not in report.left_out:
+        try:
+            measured = workload.run(run)
+        except PeerUnavailable as error:
+            report.leave_out(workload, str(error))
+        else:
+            report.add(workload, run.place.dialect, measured)
+            return "  ".join(figure.text() for figure in measured.figures)
+    return f"left out: {report.left_out[workload.name]}"
 
 
 if __name__ == "__main__":

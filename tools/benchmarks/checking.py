@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.places import Place
-from benchmarks.statements import ACTIONS_WRITTEN, ROWS_LEFT, STATES
+from benchmarks.statements import ACTIONS_WRITTEN, CLAIMED, ROWS_LEFT, STATES, WAITING
 
 
 class Tally:
@@ -37,6 +39,23 @@ def check_all_done(place: Place, tally: Tally) -> list[str]:
     ((incoming, processing, unhappy),) = place.ask(ROWS_LEFT)
     if incoming or processing or unhappy:
         violations.append(f"rows are left: {incoming} incoming, {processing} processing, {unhappy} in the history")
+    return violations
+
+
+def check_part_done(place: Place, ran: Sequence[int], total: int) -> list[str]:
+    """Of the actions 0 … total - 1 those were run once that say so in the database; the others wait, unclaimed."""
+    violations = []
+    if doubled := len(ran) - len(set(ran)):
+        violations.append(f"{doubled} actions were run more than once")
+    done = len(set(ran))
+    states = sorted(tuple(map(_number, row)) for row in place.ask(STATES))
+    expected = [("done", done, done, 0), ("live", total - done, 0, 0)]
+    if states != [state for state in expected if state[1]]:
+        violations.append(f"not {done} of {total} actions are done, and the others live: {states}")
+    ((waiting,),) = place.ask(WAITING)
+    ((claimed,),) = place.ask(CLAIMED)
+    if waiting != total - done or claimed:
+        violations.append(f"{waiting} rows wait, {claimed} of them claimed, after {done} of {total} actions were run")
     return violations
 
 

@@ -1,31 +1,35 @@
 """The protocol's own statements on raw asyncpg: what is left of the time when the library costs nothing.
 
-The texts are those that the library sends, so a change to them moves the floor as well. What differs: parameters are
-made ready before the clock starts, nothing is decoded, no handler is called, no lease is kept and no slot counted.
+The texts are those that the library sends, so a change to them moves the floor as well. What differs: statements and
+parameters are made ready before the clock starts, nothing is decoded, no handler is called, no lease is kept and no
+slot counted. Each loop has a connection of its own: a pool sends a statement of its own after each of ours.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import anyio
 import asyncpg
+from asyncpg.prepared_stmt import PreparedStatement
 
 from benchmarks.checking import Tally, check_all_done
 from benchmarks.measuring import Measured, Run, rate, run_loop
 from matrixsched.rules.names import shard_of
 from matrixsched.store.postgresql.transitions import channel_of
-from matrixsched.store.statements import Statement, load
+from matrixsched.store.statements import load
 
 SCHEDULE_BATCH = 1_000
 DRAIN_BATCH = 500
 LOOPS = 2
+DRAINING = ("acquire_shard", "claim", "move", "record", "release_shard")
 LEASE = timedelta(seconds=10)
 SUSPECT_FROM = 2
 HISTORY_MAX = 50
@@ -42,21 +46,24 @@ def floor(run: Run) -> Measured:
         await run.place.app().init(shards=run.shards)
 
     async def schedule() -> float:
-        async with asyncpg.create_pool(run.place.url, min_size=1, max_size=1) as pool:
-            protocol = Protocol(pool, load("postgresql", run.place.installation))
+        async with _protocol(run, ["schedule"]) as protocol:
             begun = time.perf_counter()
             for batch in batches:
                 await protocol.ask("schedule", batch)
             return time.perf_counter() - begun
 
     async def drain() -> float:
-        async with asyncpg.create_pool(run.place.url, min_size=LOOPS, max_size=LOOPS) as pool:
-            protocol = Protocol(pool, load("postgresql", run.place.installation))
+        payloads: list[bytes] = []
+        async with AsyncExitStack() as stack:
+            protocols = [await stack.enter_async_context(_protocol(run, DRAINING)) for _ in range(LOOPS)]
             begun = time.perf_counter()
             async with anyio.create_task_group() as group:
-                for _ in range(LOOPS):
-                    group.start_soon(_drain, protocol, tally)
-            return time.perf_counter() - begun
+                for protocol in protocols:
+                    group.start_soon(_drain, protocol, payloads)
+            elapsed_s = time.perf_counter() - begun
+        for payload in payloads:
+            tally.count(json.loads(payload))
+        return elapsed_s
 
     run_loop(install)
     run.place.settle()
@@ -66,22 +73,32 @@ def floor(run: Run) -> Measured:
     return Measured(figures, check_all_done(run.place, tally))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Protocol:
-    """Statements by name on a pool of connections."""
+    """Statements by name, prepared on one connection."""
 
-    pool: asyncpg.Pool
-    statements: dict[str, Statement]
-    common: dict[str, object] = field(default_factory=lambda: {"now": None})
+    prepared: Mapping[str, tuple[PreparedStatement[Any], Sequence[str]]]
 
     async def ask(self, name: str, parameters: Mapping[str, object]) -> Sequence[Row]:
-        statement = self.statements[name]
-        given = self.common | dict(parameters)
-        rows: Sequence[Row] = await self.pool.fetch(statement.positional, *[given[key] for key in statement.parameters])
+        statement, names = self.prepared[name]
+        given = {"now": None} | dict(parameters)  # the server's time
+        rows: Sequence[Row] = await statement.fetch(*[given[key] for key in names])
         return rows
 
 
-async def _drain(protocol: Protocol, tally: Tally) -> None:
+@asynccontextmanager
+async def _protocol(run: Run, names: Sequence[str]) -> AsyncIterator[Protocol]:
+    connection = await asyncpg.connect(run.place.url)
+    try:
+        texts = load("postgresql", run.place.installation)
+        yield Protocol(
+            {name: (await connection.prepare(texts[name].positional), texts[name].parameters) for name in names}
+        )
+    finally:
+        await connection.close()
+
+
+async def _drain(protocol: Protocol, payloads: list[bytes]) -> None:
     """Take shard after shard until there is no more work."""
     while True:
         sync_guid = uuid4()
@@ -97,8 +114,7 @@ async def _drain(protocol: Protocol, tally: Tally) -> None:
                 seen = max(seen, rows[0]["seen"])
                 if rows[0]["action_id"] is not None:
                     await protocol.ask("record", _outcomes(rows, fence))
-                    for row in rows:
-                        tally.count(json.loads(row["payload"]))
+                    payloads.extend(row["payload"] for row in rows)
         await protocol.ask("release_shard", fence | {"channel": None})
 
 

@@ -14,11 +14,10 @@ from support.processes import scene, until
 from benchmarks.checking import Tally, check_all_done
 from benchmarks.measuring import Figure, Measured, Run, rate, run_loop, spread_of
 from benchmarks.parts import PATIENCE_S, calls, drained, installed
+from benchmarks.staging import AGO, stage
 from benchmarks.statements import (
     FORGET_GRANTS,
     FORGET_WINDOWS,
-    GATED_ACTIONS,
-    GATED_ROWS,
     GRANTED,
     KEYS_LISTED,
     USED_UP_KEYS,
@@ -124,7 +123,7 @@ def drain_keys(run: Run) -> Measured:
     run_loop(prepare)
     keys = run.scale.keys
     lane = f"'limit|0|customer-' || n % {keys} || '|count'"
-    _add_rows(run, ROWS_OF_A_KEY * keys, "aside", lane=lane, template="null", zone="null")
+    stage(run, ROWS_OF_A_KEY * keys, "aside", ahead=AGO, lane=lane)
     run.place.ask(USED_UP_KEYS.format(keys=keys))
     run.place.ask(KEYS_LISTED)
     run.place.settle()
@@ -140,14 +139,7 @@ def _zone(number: str) -> str:
 
 def _add_gated(run: Run, count: int, prefix: str, *, template: str, zone: str) -> None:
     lane = f"'quota|' || {template} || '|' || {zone} || '|0||count'"
-    _add_rows(run, count, prefix, lane=lane, template=template, zone=zone)
-
-
-def _add_rows(run: Run, count: int, prefix: str, *, lane: str, template: str, zone: str) -> None:
-    for text in (GATED_ACTIONS, GATED_ROWS):
-        run.place.ask(
-            text.format(count=count, shards=run.shards, prefix=prefix, lane=lane, template=template, zone=zone)
-        )
+    stage(run, count, prefix, ahead=AGO, lane=lane, template=template, zone=zone)
 
 
 def limit_fleet(run: Run) -> Measured:

@@ -15,7 +15,7 @@ from benchmarks.places import Place
 
 T = TypeVar("T")
 
-Unit = Literal["/s", "ms", "share"]
+Unit = Literal["/s", "ms", "share", "MB", "%"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class Scale:
     calls_in_batches: int = 40_000
     due: int = 20_000
     future: int = 1_000_000
+    backlog: int = 1_000_000
+    backlog_s: float = 5.0
     starts: int = 300
     timers: int = 2_000
     timers_over_s: float = 20.0
@@ -68,10 +70,15 @@ class Measured:
 
 
 def shown(value: float, unit: Unit) -> str:
-    if unit == "share":
-        return f"{value:.3f}"
-    digits = 0 if unit == "/s" and value >= 100 else 2
-    return f"{value:,.{digits}f}{'/s' if unit == '/s' else ' ms'}"
+    match unit:
+        case "share":
+            return f"{value:.3f}"
+        case "/s":
+            return f"{value:,.{0 if value >= 100 else 2}f}/s"
+        case "MB":
+            return f"{value:,.1f} MB"
+        case "ms" | "%":
+            return f"{value:,.2f} {unit}"
 
 
 def rate(name: str, count: int, elapsed_s: float) -> Figure:

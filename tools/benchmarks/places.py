@@ -52,6 +52,11 @@ class Places(Protocol):
     @property
     def version(self) -> str: ...
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether what was committed outlives a loss of power."""
+        ...
+
     def fresh(self) -> contextlib.AbstractContextManager[Place]:
         """An installation that nobody else has; what is left of it is removed afterwards."""
         ...
@@ -99,6 +104,12 @@ class PostgresPlaces:
         with psycopg.connect(self.url) as connection:
             return f"{connection.info.server_version // 10_000}.{connection.info.server_version % 10_000}"
 
+    @property
+    def is_durable(self) -> bool:
+        with psycopg.connect(self.url) as connection:
+            settings = [connection.execute(f"show {name}").fetchone() for name in ("fsync", "synchronous_commit")]
+        return settings == [("on",), ("on",)]
+
     @contextlib.contextmanager
     def fresh(self) -> Iterator[PostgresPlace]:
         place = PostgresPlace(self.url, f"bench_{secrets.token_hex(4)}", self.ours)
@@ -119,12 +130,15 @@ class SqlitePlace:
         return App(self.url, installation=self.installation)
 
     def ask(self, text: str) -> list[tuple[Any, ...]]:
-        path = urlsplit(self.url).path.removeprefix("/")
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with contextlib.closing(sqlite3.connect(sqlite_file(self.url), isolation_level=None)) as connection:
             return connection.execute(text.replace("matrixsched.", "matrixsched_")).fetchall()
 
     def settle(self) -> None:
         self.ask("pragma wal_checkpoint(truncate)")
+
+
+def sqlite_file(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
 
 
 @dataclass(frozen=True)
@@ -141,6 +155,10 @@ class SqlitePlaces:
     @property
     def version(self) -> str:
         return sqlite3.sqlite_version
+
+    @property
+    def is_durable(self) -> bool:
+        return True  # the library sets synchronous=FULL
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[SqlitePlace]:

@@ -68,7 +68,7 @@ def queue_drain(run: Run) -> Measured:
 
 
 def queue_future(run: Run) -> Measured:
-    """the same, with a million tasks present that are not due yet"""
+    """as queue-drain, with a million tasks present that are not due yet"""
     return _drained(run, future=run.scale.future)
 
 

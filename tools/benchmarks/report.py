@@ -16,6 +16,9 @@ from benchmarks.measuring import Measured, Unit, has_uvloop, shown
 from benchmarks.workloads import Ratio, Workload
 from matrixsched.store.statements import Dialect
 
+Figured = tuple[str, Dialect, str]
+"""Workload, database and figure."""
+
 
 @dataclass
 class Series:
@@ -47,7 +50,9 @@ class Report:
         }
     )
     violations: list[str] = field(default_factory=list)
-    _series: dict[tuple[str, Dialect, str], Series] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Workloads of other libraries that could not be measured, and why."""
+    _series: dict[Figured, Series] = field(default_factory=dict)
 
     def add(self, workload: Workload, database: Dialect, measured: Measured) -> None:
         for figure in measured.figures:
@@ -56,14 +61,36 @@ class Report:
             self._series.setdefault(key, fresh).values.append(figure.value)
         self.violations += [f"{workload.name} on {database}: {violation}" for violation in measured.violations]
 
-    def ratio(self, series: Series) -> float | None:
+    @property
+    def caveat(self) -> str:
+        """What must be known of a run that is only a look."""
+        if self.scale != "full":
+            return f"Scale {self.scale}: there is less of everything than names say. This is a look, no verdict."
+        return "One round: a spread of a third between rounds is usual." if self.rounds == 1 else ""
+
+    def leave_out(self, workload: Workload, why: str) -> None:
+        """Forget its figures, too: medians of some rounds compare with nothing."""
+        self.left_out[workload.name] = why
+        self._series = {key: series for key, series in self._series.items() if key[0] != workload.name}
+
+    def median(self, figured: Figured) -> float | None:
+        """None if it was not measured."""
+        return self._series[figured].median if figured in self._series else None
+
+    def times(self, figured: Figured, other: Figured) -> float | None:
         """The median of the ratios of each round: a slow minute of the machine slows both sides of it."""
+        if figured not in self._series or other not in self._series:
+            return None
+        values, others = self._series[figured].values, self._series[other].values
+        if len(values) != len(others):
+            return None
+        return statistics.median(value / other for value, other in zip(values, others, strict=True))
+
+    def ratio(self, series: Series) -> float | None:
         if series.compared_to is None:
             return None
-        base = self._series.get((series.compared_to.workload, series.database, series.compared_to.figure))
-        if base is None or len(base.values) != len(series.values):
-            return None
-        return statistics.median(value / other for value, other in zip(series.values, base.values, strict=True))
+        base = (series.compared_to.workload, series.database, series.compared_to.figure)
+        return self.times((series.workload, series.database, series.figure), base)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +100,7 @@ class Report:
             "machine": self.machine,
             "figures": list(self._figures()),
             "violations": self.violations,
+            "left_out": self.left_out,
         }
 
     def _figures(self) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,7 @@ def balance(run: Run) -> Measured:
 
 
 def balance_small(run: Run) -> Measured:
-    """the same, where 1,000 tasks wait"""
+    """as balance, where 1,000 tasks wait"""
     return _balanced(run, waiting=WAITING_FEW)
 
 

@@ -4,22 +4,47 @@ from __future__ import annotations
 
 # Actions whose ids begin with "aside-" are there to be in the way: nobody is expected to run them.
 
-FUTURE_ACTIONS = """
-insert into matrixsched.scheduled_actions
-       (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, state,
-        scheduled_at, tick, tick_at, created_at, updated_at)
-select n % {shards}, 'aside-' || n, gen_random_uuid(), 1, 1, 'count', '0', '{{}}', '', 0, 'live',
-       now() + interval '1 day' + n * interval '1 millisecond', 0,
-       now() + interval '1 day' + n * interval '1 millisecond', now(), now()
-  from generate_series(1, {count}) as n
-"""
+# As if they had been scheduled and moved long ago, due a millisecond apart, the first one {ahead_s} seconds from now.
 
-FUTURE_ROWS = """
+STAGED_ACTIONS = {
+    "postgresql": """
+insert into matrixsched.scheduled_actions
+       (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, template, zone,
+        state, scheduled_at, tick, tick_at, created_at, updated_at)
+select n % {shards}, '{prefix}-' || n, gen_random_uuid(), 1, 1, 'count', convert_to(cast(n as text), 'UTF8'), '{{}}',
+       {lane}, 0, {template}, {zone}, 'live', scheduled_at, 0, scheduled_at, now(), now()
+  from (select n, now() + {ahead_s} * interval '1 second' + n * interval '1 millisecond' as scheduled_at
+          from generate_series(0, {count} - 1) as n)
+""",
+    "sqlite": """
+insert into matrixsched.scheduled_actions
+       (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, template, zone,
+        state, scheduled_at, tick, tick_at, created_at, updated_at)
+with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n + 1 < {count}),
+     times (now) as (select unixepoch() * 1000000)
+select n % {shards}, '{prefix}-' || n, lower(hex(randomblob(4))) || printf('-0000-4000-8000-%012x', n), 1, 1, 'count',
+       cast(cast(n as text) as blob), '{{}}', {lane}, 0, {template}, {zone}, 'live',
+       now + {ahead_s} * 1000000 + n * 1000, 0, now + {ahead_s} * 1000000 + n * 1000, now, now
+  from numbers, times
+""",
+}
+
+STAGED_ROWS = {
+    "postgresql": """
 insert into matrixsched.processing_queue
        (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by, moved_at)
-select shard_id, action_id, action_guid, lane, scheduled_at, 0, 0, now(), gen_random_uuid(), now()
+select shard_id, action_id, action_guid, lane, scheduled_at, 0, 0, created_at, gen_random_uuid(), created_at
   from matrixsched.scheduled_actions
-"""
+ where action_id like '{prefix}-%'
+""",
+    "sqlite": """
+insert into matrixsched.processing_queue
+       (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by, moved_at)
+select shard_id, action_id, action_guid, lane, scheduled_at, 0, 0, created_at, action_guid, created_at
+  from matrixsched.scheduled_actions
+ where action_id like '{prefix}-%'
+""",
+}
 
 TRANSACTIONS = """
 select xact_commit + xact_rollback from pg_stat_database where datname = current_database()
@@ -38,27 +63,11 @@ select (select count(*) from matrixsched.incoming_queue),
        (select count(*) from matrixsched.attempt_history)
 """
 
+CLAIMED = "select count(*) from matrixsched.processing_queue where claimed_by is not null"
+
+WAITING = "select count(*) from matrixsched.processing_queue"
+
 ACTIONS_WRITTEN = "select count(*) from matrixsched.scheduled_actions"
-
-# Rows that wait before a gate, as if they had been scheduled and moved a while ago.
-
-GATED_ACTIONS = """
-insert into matrixsched.scheduled_actions
-       (shard_id, action_id, action_guid, version, revision, handler, payload, terms, lane, priority, template, zone,
-        state, scheduled_at, tick, tick_at, created_at, updated_at)
-select n % {shards}, '{prefix}-' || n, gen_random_uuid(), 1, 1, 'count', convert_to(cast(n as text), 'UTF8'), '{{}}',
-       {lane}, 0, {template}, {zone}, 'live', now() - interval '1 hour' + n * interval '1 millisecond', 0,
-       now() - interval '1 hour' + n * interval '1 millisecond', now(), now()
-  from generate_series(0, {count} - 1) as n
-"""
-
-GATED_ROWS = """
-insert into matrixsched.processing_queue
-       (shard_id, action_id, action_guid, lane, scheduled_at, attempt, interrupted, added_at, moved_by, moved_at)
-select shard_id, action_id, action_guid, lane, scheduled_at, 0, 0, now(), gen_random_uuid(), now()
-  from matrixsched.scheduled_actions
- where action_id like '{prefix}-%'
-"""
 
 USED_UP_KEYS = """
 insert into matrixsched.limits (name, next_slot_ns, updated_at)

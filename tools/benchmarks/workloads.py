@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
 
-import anyio
-
-from benchmarks import gates, queues, semaphores
-from benchmarks.checking import Tally, check_all_done, check_all_written
+from benchmarks import draining, gates, queues, scheduling, semaphores, timing
+from benchmarks.commits import commits
 from benchmarks.floor import floor
-from benchmarks.measuring import Figure, Measured, Run, rate, run_loop, spread_of
-from benchmarks.parts import PATIENCE_S, calls, drained, failures_told, installed, working
-from benchmarks.peers import draining
-from benchmarks.starts import StartReporter
-from benchmarks.statements import FUTURE_ACTIONS, FUTURE_ROWS, TRANSACTIONS
-from matrixsched import Context
-from matrixsched.calls import call
+from benchmarks.measuring import Measured, Run
+from benchmarks.peers.environments import Peer
+from benchmarks.peers.libraries import (
+    AWA,
+    GRAPHILE,
+    HUEY,
+    PGBOSS,
+    PGQUEUER,
+    PROCRASTINATE,
+    drained,
+    drained_by_2,
+    enqueued,
+    latency,
+    lateness,
+    put_in_bulk,
+)
 from matrixsched.store.statements import Dialect
 
 BOTH: tuple[Dialect, ...] = ("postgresql", "sqlite")
 POSTGRESQL: tuple[Dialect, ...] = ("postgresql",)
-
-CALLERS = 32
-BATCH = 1_000
-IDLE_SHARDS = 64
-IDLE_SETTLE_S = 2.0
-ASKING = 2
-"""Transactions that asking for their number costs: connecting is one, too."""
-WARM_UP_STARTS = 5
-TIMERS_BEGIN_AFTER = timedelta(seconds=1)
+SQLITE: tuple[Dialect, ...] = ("sqlite",)
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,9 @@ class Workload:
     databases: tuple[Dialect, ...]
     run: Callable[[Run], Measured]
     compared_to: Ratio | None = None
-    is_peer: bool = False
+    is_long: bool = False
+    """It takes minutes: it is measured when somebody asks for it."""
+    peer: Peer | None = None
     """Another library: it is measured when somebody asks for it."""
 
     @property
@@ -58,180 +56,41 @@ class Workload:
         return (inspect.getdoc(self.run) or "").partition("\n")[0]
 
 
-# --- scheduling: nobody runs the actions, every call returns only when its action is durable ---
+def of_peer(peer: Peer, kind: str, run: Callable[[Run], Measured]) -> Workload:
+    databases = SQLITE if peer is HUEY else POSTGRESQL
+    return Workload(f"{peer.name}-{kind}", databases, run, peer=peer)
 
 
-def schedule_1(run: Run) -> Measured:
-    """calls per second of one caller that schedules one action after another"""
-    return _scheduled(run, callers=1, calls=run.scale.calls_one_by_one)
-
-
-def schedule_32(run: Run) -> Measured:
-    """calls per second of 32 callers at once, each scheduling one action after another"""
-    return _scheduled(run, callers=CALLERS, calls=run.scale.calls_at_once)
-
-
-def _scheduled(run: Run, *, callers: int, calls: int) -> Measured:
-    each = calls // callers
-
-    async def work() -> float:
-        async with installed(run) as app:
-
-            async def caller(number: int) -> None:
-                for turn in range(each):
-                    await app.schedule("count", number * each + turn)
-
-            await app.schedule("count", -1)  # connects, prepares the statement, reads the installation
-            begun = time.perf_counter()
-            async with anyio.create_task_group() as group:
-                for number in range(callers):
-                    group.start_soon(caller, number)
-            return time.perf_counter() - begun
-
-    elapsed_s = run_loop(work)
-    written = callers * each
-    return Measured([rate("rate", written, elapsed_s)], check_all_written(run.place, written + 1))
-
-
-def schedule_many(run: Run) -> Measured:
-    """actions per second of one caller that schedules them in batches of 1,000"""
-    count = run.scale.calls_in_batches
-
-    async def work() -> float:
-        async with installed(run) as app:
-            await app.schedule_many([call("count", -1)])
-            begun = time.perf_counter()
-            await app.schedule_many(calls(count))
-            return time.perf_counter() - begun
-
-    elapsed_s = run_loop(work)
-    return Measured([rate("rate", count, elapsed_s)], check_all_written(run.place, count + 1))
-
-
-# --- draining ---
-
-
-def drain(run: Run) -> Measured:
-    """actions per second from the incoming queue to their recorded outcome, one process, async no-op handler"""
-    return _drained(run, future=0)
-
-
-def drain_future(run: Run) -> Measured:
-    """the same, with a million actions present that are not due yet"""
-    return _drained(run, future=run.scale.future)
-
-
-def _drained(run: Run, *, future: int) -> Measured:
-    tally = Tally(run.scale.due)
-
-    async def prepare() -> None:
-        async with installed(run):
-            pass
-
-    async def fill() -> None:
-        async with run.place.app() as app:
-            await app.schedule_many(calls(tally.expected))
-
-    run_loop(prepare)
-    if future:
-        _add_future_actions(run, future)
-    run.place.settle()
-    run_loop(fill)
-    elapsed_s = run_loop(partial(drained, run, tally))
-    return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
-
-
-def _add_future_actions(run: Run, count: int) -> None:
-    """As if they had been scheduled and moved long ago: written directly, the library would take a minute."""
-    for text in (FUTURE_ACTIONS, FUTURE_ROWS):
-        run.place.ask(text.format(count=count, shards=run.shards))
-
-
-# --- time ---
-
-
-def latency(run: Run) -> Measured:
-    """from the call of schedule to the start of the handler, on an idle worker in a process of its own"""
-    times_s: list[float] = []
-
-    async def work() -> None:
-        async with installed(run) as app, StartReporter.of(run.place) as worker:
-            for number in range(-WARM_UP_STARTS, run.scale.starts):
-                await anyio.sleep(0.02 + 0.01 * (number % 3))  # not in step with anybody's polling
-                begun_ns = time.monotonic_ns()
-                await app.schedule("start", number)
-                started_ns = await worker.start_of(number)
-                if number >= 0:
-                    times_s.append((started_ns - begun_ns) / 1e9)
-
-    run_loop(work)
-    return Measured(spread_of(times_s), check_all_written(run.place, run.scale.starts + WARM_UP_STARTS))
-
-
-def lateness(run: Run) -> Measured:
-    """how long after its instant a handler starts, for actions spread evenly over 20 seconds"""
-    count, over_s = run.scale.timers, run.scale.timers_over_s
-    tally = Tally(count)
-    late_s: list[float] = []
-
-    async def work() -> None:
-        app = run.place.app()
-        all_started = anyio.Event()
-
-        @app.action("count")
-        async def start(number: int, context: Context) -> None:
-            # Worker and database must share a clock, or this says more about clocks than about us.
-            late_s.append((datetime.now(UTC) - context.scheduled_at).total_seconds())
-            tally.count(number)
-            if len(late_s) == count:
-                all_started.set()
-
-        await app.init(shards=run.shards)
-        async with failures_told(app, tally), working(app):
-            begin = datetime.now(UTC) + TIMERS_BEGIN_AFTER
-            every = timedelta(seconds=over_s / count)
-            await app.schedule_many(
-                call("count", number, id=f"due-{number}", at=begin + number * every) for number in range(count)
-            )
-            with anyio.move_on_after(over_s + PATIENCE_S):
-                await all_started.wait()
-
-    run_loop(work)
-    early = [late for late in late_s if late < 0]
-    violations = check_all_done(run.place, tally)
-    if early:
-        violations.append(f"{len(early)} of {count} actions started early, the first by {-min(early) * 1000:.3f} ms")
-    return Measured(spread_of(late_s), violations)
-
-
-def idle(run: Run) -> Measured:
-    """transactions per second on the server while a worker with 64 shards has nothing to do"""
-    shards = Run(run.place, run.scale, IDLE_SHARDS)
-
-    async def work() -> float:
-        async with installed(shards) as app, working(app):
-            await anyio.sleep(min(IDLE_SETTLE_S, run.scale.idle_s))
-            before, begun = await anyio.to_thread.run_sync(_transactions, run), time.perf_counter()
-            await anyio.sleep(run.scale.idle_s)
-            after = await anyio.to_thread.run_sync(_transactions, run)
-            return (after - before - ASKING) / (time.perf_counter() - begun)
-
-    return Measured([Figure("transactions", max(run_loop(work), 0.0), "/s")])
-
-
-def _transactions(run: Run) -> int:
-    ((count,),) = run.place.ask(TRANSACTIONS)
-    return int(count)
-
-
+# What is compared stands side by side: a machine is faster in this minute than in the next.
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("schedule-1", BOTH, schedule_1),
-        Workload("schedule-32", BOTH, schedule_32),
-        Workload("schedule-many", BOTH, schedule_many, Ratio("floor", "schedule")),
-        Workload("drain", BOTH, drain, Ratio("floor", "drain")),
-        Workload("drain-future", POSTGRESQL, drain_future, Ratio("drain", "rate")),
+        Workload("commits", BOTH, commits),
+        Workload("schedule-1", BOTH, scheduling.schedule_1),
+        Workload("schedule-32", BOTH, scheduling.schedule_32),
+        of_peer(PGQUEUER, "enqueue-32", enqueued(PGQUEUER, "a pool of 32, uvloop")),
+        of_peer(PROCRASTINATE, "enqueue-32", enqueued(PROCRASTINATE, "a pool of 32")),
+        of_peer(AWA, "enqueue-32", enqueued(AWA, "a pool of 32")),
+        of_peer(GRAPHILE, "enqueue-32", enqueued(GRAPHILE, "a pool of 32")),
+        of_peer(PGBOSS, "enqueue-32", enqueued(PGBOSS, "a pool of 32")),
+        of_peer(HUEY, "enqueue-32", enqueued(HUEY, "32 threads, fsync")),
+        Workload("schedule-256", BOTH, scheduling.schedule_256),
+        of_peer(PGBOSS, "bulk", put_in_bulk(PGBOSS, "insert()")),
+        of_peer(PGQUEUER, "bulk", put_in_bulk(PGQUEUER, "lists to enqueue(), uvloop")),
+        Workload("schedule-many", BOTH, scheduling.schedule_many, Ratio("floor", "schedule")),
+        Workload("floor", POSTGRESQL, floor),
+        Workload("drain", BOTH, draining.drain, Ratio("floor", "drain")),
+        of_peer(PGQUEUER, "drain", drained(PGQUEUER, "batches of 500, uvloop")),
+        of_peer(AWA, "drain", drained(AWA, "500 at once, queue storage")),
+        of_peer(PROCRASTINATE, "drain", drained(PROCRASTINATE, "10 at once, a quarter of the jobs", part=4)),
+        of_peer(HUEY, "drain", drained(HUEY, "4 threads, fsync")),
+        Workload("drain-2", BOTH, draining.drain_2, Ratio("drain", "rate")),
+        of_peer(PGQUEUER, "drain-2", drained_by_2(PGQUEUER, "batches of 500, uvloop")),
+        Workload("drain-staged", BOTH, draining.drain_staged, Ratio("drain", "rate")),
+        Workload("drain-future-100k", BOTH, draining.drain_future_100k, Ratio("drain", "rate")),
+        Workload("drain-future", BOTH, draining.drain_future, Ratio("drain", "rate")),
+        Workload("drain-future-10m", POSTGRESQL, draining.drain_future_10m, Ratio("drain", "rate"), is_long=True),
+        Workload("memory", BOTH, draining.memory),
         Workload("plan", POSTGRESQL, gates.plan),
         Workload("drain-template", POSTGRESQL, gates.drain_template, Ratio("drain", "rate")),
         Workload("drain-held", POSTGRESQL, gates.drain_held, Ratio("drain-template", "rate")),
@@ -242,13 +101,16 @@ WORKLOADS = {
         Workload("semaphores-idle", BOTH, semaphores.semaphores_idle),
         Workload("queue-put", BOTH, queues.queue_put),
         Workload("queue-drain", BOTH, queues.queue_drain, Ratio("queue-floor", "rate")),
-        Workload("queue-future", POSTGRESQL, queues.queue_future, Ratio("queue-drain", "rate")),
+        of_peer(GRAPHILE, "drain", drained(GRAPHILE, "a local queue of 500, batched completions")),
+        of_peer(PGBOSS, "drain", drained(PGBOSS, "batches of 500, burst mode")),
         Workload("queue-floor", POSTGRESQL, queues.queue_floor),
-        Workload("latency", BOTH, latency),
-        Workload("lateness", BOTH, lateness),
-        Workload("idle", POSTGRESQL, idle),
-        Workload("floor", POSTGRESQL, floor),
-        Workload("graphile", POSTGRESQL, draining.graphile, is_peer=True),
-        Workload("pgqueuer", POSTGRESQL, draining.pgqueuer, is_peer=True),
+        Workload("queue-future", POSTGRESQL, queues.queue_future, Ratio("queue-drain", "rate")),
+        Workload("latency", BOTH, timing.latency),
+        of_peer(PGQUEUER, "latency", latency(PGQUEUER)),
+        Workload("lateness", BOTH, timing.lateness),
+        of_peer(PGQUEUER, "lateness", lateness(PGQUEUER)),
+        Workload("idle", BOTH, timing.idle),
+        Workload("idle-16", BOTH, timing.idle_16),
+        Workload("idle-256", BOTH, timing.idle_256),
     )
 }

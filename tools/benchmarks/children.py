@@ -1,0 +1,82 @@
+"""Processes with which lines are exchanged; both ends of the conversation.
+
+The parent writes the address of the installation first. A child ends when its input ends, so it cannot outlive its
+parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from benchmarks.places import Place
+from matrixsched.app import App
+
+TOOLS = Path(__file__).resolve().parent.parent
+ANSWER_MAX_S = 30.0
+LINE_BYTES_MAX = 10_000_000
+
+
+class Child:
+    """The parent's end."""
+
+    def __init__(self, process: anyio.abc.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._input = process.stdin
+        self._lines = BufferedByteReceiveStream(process.stdout)
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, module: str, place: Place) -> AsyncIterator[Child]:
+        """The module of ours as a process on that installation."""
+        path = os.pathsep.join(filter(None, [str(TOOLS), os.environ.get("PYTHONPATH", "")]))
+        command = [sys.executable, "-m", module]
+        async with await anyio.open_process(command, stderr=None, env=os.environ | {"PYTHONPATH": path}) as process:
+            child = cls(process)
+            await child.say(json.dumps({"url": place.url, "installation": place.installation}))
+            try:
+                yield child
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await child.end_input()
+                    with anyio.move_on_after(ANSWER_MAX_S):
+                        await process.wait()
+
+    async def say(self, line: str) -> None:
+        await self._input.send(line.encode() + b"\n")
+
+    async def end_input(self) -> None:
+        await self._input.aclose()
+
+    async def line(self, *, within_s: float = ANSWER_MAX_S) -> str:
+        with anyio.fail_after(within_s):
+            return (await self._lines.receive_until(b"\n", LINE_BYTES_MAX)).decode()
+
+
+# The child's end.
+
+
+def given_app() -> App:
+    """An application on the installation whose address the parent writes."""
+    address = json.loads(sys.stdin.readline())
+    return App(address["url"], installation=address["installation"])
+
+
+def tell(line: str) -> None:
+    data = line.encode() + b"\n"
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+async def heard_line() -> str:
+    """What the parent says next; empty when it has ended its side."""
+    return await anyio.to_thread.run_sync(sys.stdin.readline)

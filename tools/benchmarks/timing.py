@@ -1,0 +1,116 @@
+"""Workloads of time: how soon a handler starts, how late a timer is, what a worker costs that has nothing to do."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import anyio
+
+from benchmarks.checking import Tally, check_all_done, check_all_written
+from benchmarks.measuring import Figure, Measured, Run, run_loop, spread_of
+from benchmarks.parts import PATIENCE_S, failures_told, installed, working
+from benchmarks.starts import StartReporter
+from benchmarks.statements import TRANSACTIONS
+from matrixsched import Context
+from matrixsched.calls import call
+
+IDLE_SETTLE_S = 2.0
+ASKING = 2
+"""Transactions that asking for their number costs: connecting is one, too."""
+WARM_UP_STARTS = 5
+TIMERS_BEGIN_AFTER = timedelta(seconds=1)
+
+
+def latency(run: Run) -> Measured:
+    """from the call of schedule to the start of the handler, on an idle worker in a process of its own"""
+    times_s: list[float] = []
+
+    async def work() -> None:
+        async with installed(run) as app, StartReporter.of(run.place) as worker:
+            for number in range(-WARM_UP_STARTS, run.scale.starts):
+                await anyio.sleep(0.02 + 0.01 * (number % 3))  # not in step with anybody's polling
+                begun_ns = time.monotonic_ns()
+                await app.schedule("start", number)
+                started_ns = await worker.start_of(number)
+                if number >= 0:
+                    times_s.append((started_ns - begun_ns) / 1e9)
+
+    run_loop(work)
+    return Measured(spread_of(times_s), check_all_written(run.place, run.scale.starts + WARM_UP_STARTS))
+
+
+def lateness(run: Run) -> Measured:
+    """how long after its instant a handler starts, for actions spread evenly over 20 seconds"""
+    count, over_s = run.scale.timers, run.scale.timers_over_s
+    tally = Tally(count)
+    late_s: list[float] = []
+
+    async def work() -> None:
+        app = run.place.app()
+        all_started = anyio.Event()
+
+        @app.action("count")
+        async def start(number: int, context: Context) -> None:
+            # Worker and database must share a clock, or this says more about clocks than about us.
+            late_s.append((datetime.now(UTC) - context.scheduled_at).total_seconds())
+            tally.count(number)
+            if len(late_s) == count:
+                all_started.set()
+
+        await app.init(shards=run.shards)
+        async with failures_told(app, tally), working(app):
+            begin = datetime.now(UTC) + TIMERS_BEGIN_AFTER
+            every = timedelta(seconds=over_s / count)
+            await app.schedule_many(
+                call("count", number, id=f"due-{number}", at=begin + number * every) for number in range(count)
+            )
+            with anyio.move_on_after(over_s + PATIENCE_S):
+                await all_started.wait()
+
+    run_loop(work)
+    early = [late for late in late_s if late < 0]
+    violations = check_all_done(run.place, tally)
+    if early:
+        violations.append(f"{len(early)} of {count} actions started early, the first by {-min(early) * 1000:.3f} ms")
+    return Measured(spread_of(late_s), violations)
+
+
+def idle_16(run: Run) -> Measured:
+    """as idle, with 16 shards"""
+    return _idle(run, shards=16)
+
+
+def idle(run: Run) -> Measured:
+    """processor time, and transactions per second on the server, of a worker with 64 shards that has nothing to do"""
+    return _idle(run, shards=64)
+
+
+def idle_256(run: Run) -> Measured:
+    """as idle, with 256 shards"""
+    return _idle(run, shards=256)
+
+
+def _idle(run: Run, *, shards: int) -> Measured:
+    sized = Run(run.place, run.scale, shards)
+    is_counted = run.place.dialect == "postgresql"  # SQLite keeps no count of transactions
+
+    async def transactions() -> int:
+        return await anyio.to_thread.run_sync(_transactions, run) if is_counted else 0
+
+    async def work() -> list[Figure]:
+        async with installed(sized) as app, working(app):
+            await anyio.sleep(min(IDLE_SETTLE_S, run.scale.idle_s))
+            before, begun, begun_cpu = await transactions(), time.perf_counter(), time.process_time()
+            await anyio.sleep(run.scale.idle_s)
+            busy_s, elapsed_s = time.process_time() - begun_cpu, time.perf_counter() - begun
+            made = max(0, await transactions() - before - ASKING)
+        per_second = [Figure("transactions", made / elapsed_s, "/s")] if is_counted else []
+        return [*per_second, Figure("cpu", 100 * busy_s / elapsed_s, "%")]
+
+    return Measured(run_loop(work))
+
+
+def _transactions(run: Run) -> int:
+    ((count,),) = run.place.ask(TRANSACTIONS)
+    return int(count)
