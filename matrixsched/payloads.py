@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
@@ -73,13 +74,19 @@ def encode_unregistered(name: str, payload: object) -> bytes:
         return NO_PAYLOAD
     model: Any = type(payload) if isinstance(payload, BaseModel) else object
     try:
-        return _openly(TypeAdapter(model), payload)
+        return _openly(_adapter_of(model), payload)
     except _SecretWritten:
         raise InvalidPayload(name, f"holds {_ASTERISKS}") from None
     except UNWRITABLE as error:
         raise InvalidPayload(name, f"cannot be written as JSON ({type(error).__name__})") from None
     except Exception as error:
         raise InvalidPayload(name, f"its model raised {type(error).__name__}") from None
+
+
+@lru_cache(maxsize=256)
+def _adapter_of(model: type) -> TypeAdapter[Any]:
+    """Made once for each model: that takes longer than writing a payload."""
+    return TypeAdapter(model)
 
 
 def faults_in(error: ValidationError) -> str:
