@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -39,11 +40,11 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    # CLOCK_MONOTONIC stands still while a machine sleeps; a lease does not. Asked often, hence without its own frame.
+    monotonic = staticmethod(partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
+
     def now(self) -> datetime:
         return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return _boottime()
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
@@ -54,14 +55,6 @@ class SystemClock:
 
     def wait_in_thread(self, event: threading.Event, seconds: float) -> None:
         event.wait(min(seconds, threading.TIMEOUT_MAX))
-
-
-def _boottime() -> float:
-    # CLOCK_MONOTONIC stands still while a machine sleeps; a lease does not.
-    return time.clock_gettime(_CLOCK)
-
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(slots=True)

@@ -223,6 +223,9 @@ def check_semaphore_key(key: object) -> str:
         raise InvalidSemaphoreKey(error.why) from None
 
 
+_PREFIXES = (ACQUIRED_PREFIX, TRY_RELEASE_PREFIX)
+
+
 def acquired_handler(key: str) -> str:
     """The name of the handler that is told that tasks of a semaphore have a place."""
     return f"{ACQUIRED_PREFIX}{key}"
@@ -262,4 +265,6 @@ def event_id(handler: str, task_id: str) -> str:
 
 def _prefix_of(name: str) -> str | None:
     """What marks a handler or an action as one that tells of a semaphore; None if nothing does."""
-    return next((prefix for prefix in (ACQUIRED_PREFIX, TRY_RELEASE_PREFIX) if name.startswith(prefix)), None)
+    if not name.startswith(_PREFIXES):
+        return None
+    return next(prefix for prefix in _PREFIXES if name.startswith(prefix))

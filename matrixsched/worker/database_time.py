@@ -32,7 +32,7 @@ class _Bracket:
 
 class DatabaseTime:
     def __init__(self) -> None:
-        self._before = self._present = _Bracket()
+        self._before = self._present = self._known = _Bracket()
         self._present_since = float("-inf")
 
     def learn(self, asked_at: float, answered_at: float, now: datetime) -> None:
@@ -43,18 +43,19 @@ class DatabaseTime:
             self._before, self._present, self._present_since = self._present, bracket, answered_at
         else:
             self._present &= bracket
-        if not (self._before & self._present).is_possible:  # one of the clocks was set
-            self._before, self._present = _Bracket(), bracket
+        self._known = self._before & self._present
+        if not self._known.is_possible:  # one of the clocks was set
+            self._before, self._present, self._known = _Bracket(), bracket, bracket
 
     def surely_reached(self, moment: datetime) -> float:
         """From when on, on our clock, the database's time is past that moment for sure."""
-        return (moment - _EPOCH).total_seconds() - (self._before & self._present).least
+        return (moment - _EPOCH).total_seconds() - self._known.least
 
     def perhaps_reached(self, moment: datetime) -> float:
         """From when on, on our clock, the database's time may be past that moment."""
-        return (moment - _EPOCH).total_seconds() - (self._before & self._present).most
+        return (moment - _EPOCH).total_seconds() - self._known.most
 
     def latest(self, at: float) -> datetime | None:
         """The database's time at a moment of our clock, at the latest; None if nothing is known of it."""
-        most = (self._before & self._present).most
+        most = self._known.most
         return None if most == float("inf") else _EPOCH + timedelta(seconds=at + most)

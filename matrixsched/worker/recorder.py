@@ -54,8 +54,9 @@ class Recorder:
         return opened
 
     def put(self, ended: Ended) -> None:
+        if not self._ended:  # else it is awake, or tries again by itself
+            self.wakeup.set()
         self._ended.append(ended)
-        self.wakeup.set()
 
     async def step(self) -> float:
         batch = self._take()

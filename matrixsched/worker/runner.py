@@ -93,6 +93,9 @@ class Runner:
         self._running: dict[Run, None] = {}
         self._suspects = 0
         self._slots_in_use = 0
+        self._slots_starting = 0
+        self._turn_ends = float("-inf")
+        self._turn_changes = False
         self._slots: anyio.abc.TaskGroup | None = None
         self._threads = anyio.CapacityLimiter(policy.concurrency)
         self._leaked = 0
@@ -121,8 +124,8 @@ class Runner:
 
     def gated_room(self, within_s: float) -> int:
         """How many attempts may be claimed whose slots begin within that time and do not wait for a handler."""
-        # Of those that were just claimed some are as good as running: it is for the event loop to begin with them.
-        starting = self.line.unhurried_among_next(self._slots_in_use - len(self._running))
+        # Of those in line some are as good as running: it is for the event loop to begin with them.
+        starting = self.line.unhurried_among_next(self._policy.concurrency - len(self._running))
         return gated_room(
             slots=self._policy.concurrency - self._leaked,
             busy=len(self._running) + starting + self.line.pressing,
@@ -200,36 +203,54 @@ class Runner:
         self._slots = slots
 
     def _fill_slots(self) -> None:
+        """Let a few more slots begin, if there is something to run in them; each that begins lets others follow.
+
+        Handlers that never wait are all run in the first one: others would be begun in vain.
+        """
         if self._slots is None:
             return
         free = self._policy.concurrency - self._slots_in_use
-        for _ in range(min(free, len(self.line))):
+        most = len(self._running) + 1 - self._slots_starting
+        for _ in range(min(free, len(self.line), most)):
             self._slots_in_use += 1
+            self._slots_starting += 1
             self._slots.start_soon(self._slot)
 
     async def _slot(self) -> None:
-        turn_ends = self._clock.monotonic() + TURN_S
+        self._slots_starting -= 1
         try:
             while len(self.line):
-                await self.run_next()
-                if self._clock.monotonic() >= turn_ends:
-                    await anyio.lowlevel.checkpoint()
-                    turn_ends = self._clock.monotonic() + TURN_S
+                if self._clock.monotonic() < self._turn_ends:
+                    if self._slots_starting <= len(self._running):
+                        self._fill_slots()
+                    await self.run_next()
+                elif self._turn_changes:
+                    return  # whoever waits for the next turn goes on with the line
+                else:
+                    await self._next_turn()
         finally:
             self._slots_in_use -= 1
 
+    async def _next_turn(self) -> None:
+        """Let the other steps have theirs. It is one turn for all slots, or they would take it one after another."""
+        self._turn_changes = True
+        try:
+            await anyio.lowlevel.checkpoint()
+        finally:
+            self._turn_changes = False
+            self._turn_ends = self._clock.monotonic() + TURN_S
+
     async def run_next(self) -> None:
         """Make the attempt whose turn it is."""
-        held = self.line.take()
-        if held.lost or self._clock.monotonic() >= held.trusted_until:
+        held, started_at = self.line.take(), self._clock.monotonic()
+        if held.lost or started_at >= held.trusted_until:
             # Not ours any more, as far as we can tell. The row comes due by itself.
             self._forget(held)
             return
-        if self._clock.monotonic() > held.void_at:
+        if started_at > held.void_at:
             self._void.append(held)
             self.watch_wakeup.set()
             return
-        started_at = self._clock.monotonic()
         ending: Ending | None
         try:
             ending = await self._ending(held, started_at)
@@ -243,13 +264,17 @@ class Runner:
             self._end(held, ending, started_at)
 
     async def _ending(self, held: Held, started_at: float) -> Ending | None:
-        attempt = held.attempt
+        """How the attempt ended; None when it is not for us to say."""
+        attempt, now = held.attempt, self._database_now(held)
         handler = self._handlers.named(attempt.handler)
-        retry = attempt.terms.retry or handler.retry
-        refused = refusal(attempt, retry, self._database_now(held), handler.version)
+        refused = refusal(attempt, attempt.terms.retry or handler.retry, now, handler.version)
         if refused is not None:
             return refused
-        return await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at))
+        try:
+            payload = handler.decode(attempt.payload, attempt.terms.payload_version)
+        except InvalidPayload as error:
+            return Unrunnable(str(error))
+        return await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at), payload, now)
 
     def _database_now(self, held: Held) -> datetime:
         """The database's time, as far as can be told without asking it."""
@@ -263,14 +288,8 @@ class Runner:
 
     # One attempt.
 
-    async def _run(self, run: Run) -> Ending | None:
-        """How the attempt ended; None when it is not for us to say."""
+    async def _run(self, run: Run, payload: object, now: datetime) -> Ending | None:
         held, attempt = run.held, run.held.attempt
-        try:
-            payload = run.handler.decode(attempt.payload, attempt.terms.payload_version)
-        except InvalidPayload as error:
-            return Unrunnable(str(error))
-        now = self._database_now(held)
         context = context_of(attempt, now + run.timeout)
         # A handler that ignores its limit is judged when its grace ends; the margin is for recording that in time.
         held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace + self._policy.lease_margin
@@ -306,7 +325,8 @@ class Runner:
 
     async def _called(self, run: Run, payload: object, context: Context) -> Ending:
         try:
-            returned = await self._invoke(run, payload, context)
+            invoke = self._invoke if self._middlewares else self._call
+            returned = await invoke(run, payload, context)
             if isinstance(returned, Retry):
                 return Failed("the handler returned a Retry, which is a policy: to be run again, return RetryAt(when)")
             return returned if isinstance(returned, Done | RetryAt | SlowDown | Cancel) else Done()
@@ -318,24 +338,25 @@ class Runner:
             return Failed(describe(error))
 
     async def _invoke(self, run: Run, payload: object, context: Context) -> object:
-        async def innermost() -> object:
-            if run.handler.guard is not None and (answer := await run.handler.guard(payload)) is not None:
-                return answer
-            await self._leave_if_over(run)
-            arguments = run.handler.arguments(payload, context)
-            returned: object
-            if run.handler.is_async:
-                returned = await run.handler.function(*arguments)
-            else:
-                returned = await self._in_thread(run, arguments)
-            while returned is not None and inspect.isawaitable(returned):
-                returned = await returned  # a plain function round an async one: called, but not run yet
-            return returned
-
-        call: Callable[[], Awaitable[object]] = innermost
+        """Call the handler, inside of what is around it."""
+        call: Callable[[], Awaitable[object]] = partial(self._call, run, payload, context)
         for around in reversed(self._middlewares):
             call = partial(around, context, call)
         return await call()
+
+    async def _call(self, run: Run, payload: object, context: Context) -> object:
+        if run.handler.guard is not None and (answer := await run.handler.guard(payload)) is not None:
+            return answer
+        await self._leave_if_over(run)
+        arguments = run.handler.arguments(payload, context)
+        returned: object
+        if run.handler.is_async:
+            returned = await run.handler.function(*arguments)
+        else:
+            returned = await self._in_thread(run, arguments)
+        while returned is not None and inspect.isawaitable(returned):
+            returned = await returned  # a plain function round an async one: called, but not run yet
+        return returned
 
     async def _leave_if_over(self, run: Run) -> None:
         """The guard, middlewares or the whole process may have stood still until the lease or the limit was over."""

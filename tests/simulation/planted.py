@@ -381,7 +381,7 @@ PLANTED = (
     Planted(
         "a handler is started although its lease is over",
         all_of(
-            edited(Runner, "run_next", "self._clock.monotonic() >= held.trusted_until", "False"),
+            edited(Runner, "run_next", "started_at >= held.trusted_until", "False"),
             edited(Runner, "_leave_if_over", "self._check(run, self._clock.monotonic())", "pass"),
             often_stopped,
         ),
