@@ -16,7 +16,8 @@ about an attempt — prolongs, records, gives back — names it exactly; if the 
 while `asked + lease - margin` lies ahead on the monotonic clock; past that the handler is cancelled and its outcome
 refused by the row.
 
-    intake     acquire a shard with work → claim what is due, move what is new, pass gates → release
+    intake     acquire a shard with work → claim what is due, move what is new, pass gates → release; in a crowd two of
+               these go on side by side
     runner     slots; start what passed a gate in its time, decode, call the handler under its limit, judge what follows
     recorder   outcomes in batches: recorded, superseded, lost, or busy (sent again)
     leases     prolong what is under way; give back what could not be started soon

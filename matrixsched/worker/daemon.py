@@ -224,6 +224,7 @@ class Worker:
         """What ends when no more work is taken."""
         if self.runs_actions:
             self._start(feeding, "intake", self.intake.step, self._news)
+            self._start(feeding, "intake beside", self.intake.step_beside, self.intake.beside_wakeup)
             self._start(feeding, "lanes", self.intake.relist, Wakeup())
             self._start(feeding, "balance", self.balancing.step, self._changes)
         feeding.start_soon(self._guard_slots)

@@ -20,6 +20,7 @@ from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned, Turn
+from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.runner import Runner
 
@@ -35,6 +36,10 @@ RELIST_EVERY = timedelta(seconds=1)
 RELIST_SHARE = 0.05
 """… where there are very many, less often: it takes no larger share of the time."""
 
+
+BESIDE_FROM = 50
+"""With so many rows in one iteration there is a crowd: a second one goes on beside the first, so that the database is
+busy with one while handlers of the other are run."""
 
 TURNS = (Turn.UNGATED, Turn.IMPORTANT, Turn.UNGATED, Turn.OLDEST)
 """Whose turn it is, one look after another: otherwise what waits for no gate would wait for all shards in which a
@@ -81,12 +86,21 @@ class Intake:
         """Whether there was too little room for something when it was last looked for work."""
         self.shards_held = 0
         """Locks in our hands now."""
+        self._is_crowded = False
+        self.beside_wakeup = Wakeup()
 
     async def step(self) -> float:
         """One sync iteration; the rest until there may be work again."""
         rest_s = await self._look()
         self.looked_at = self._clock.monotonic()
         return rest_s
+
+    async def step_beside(self) -> float:
+        """Another sync iteration beside the first, as long as there is a crowd."""
+        if not self._is_crowded or await self._look() > 0:
+            self._is_crowded = False
+            return self._policy.rest_max.total_seconds()
+        return 0.0
 
     async def relist(self) -> float:
         """See to it that every lane with rows before a gate is listed; the rest until the next time."""
@@ -134,6 +148,9 @@ class Intake:
             self.shards_held -= 1
         if sync.moved or sync.claimed or sync.settled:
             self._fruitless = 0
+            if sync.moved + sync.settled >= BESIDE_FROM and not self._is_crowded:
+                self._is_crowded = True
+                self.beside_wakeup.set()
             return 0.0
         if sync.contended:
             # Elsewhere there may be other work, and perhaps just what this waits for: rows on the way to their gates.
@@ -304,7 +321,7 @@ class _Sync:
             return None
         asked_at = self._clock.monotonic()
         filled = list(self._filled)
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), self._runner.expecting(room):
             try:
                 passed = await self._store.run(
                     self._do.claim_gated(
@@ -348,34 +365,36 @@ class _Sync:
                 limit=limit,
                 claim_limit=room,
                 attempt_lease=self._policy.attempt_lease,
-            )
+            ),
+            room,
         )
         if lane not in self._event_lanes:  # where no campaign ever is
             self._intake.campaign_begins = bool(claimed.gated_lanes)
         return claimed.seen
 
     async def _move(self, *, only_events: bool = False) -> int:
-        room = self._intake.event_room if only_events else self._runner.room
+        room = min(self._intake.event_room if only_events else self._runner.room, self._policy.batch_max)
         moved = await self._taken(
             self._do.move(
                 self._shard,
                 self._sync_guid,
                 handlers=self._handlers,
                 move_limit=self._policy.batch_max,
-                claim_limit=min(room, self._policy.batch_max),
+                claim_limit=room,
                 attempt_lease=self._policy.attempt_lease,
                 only_events=only_events,
-            )
+            ),
+            room,
         )
         if not only_events:  # where no campaign ever is
             self._intake.campaign_begins = bool(moved.gated_lanes)
         return moved.seen
 
-    async def _taken(self, transition: Transition[Claimed]) -> Claimed:
-        """Carry it out and hand the claimed attempts to the runner."""
+    async def _taken(self, transition: Transition[Claimed], room: int) -> Claimed:
+        """Carry it out and hand the claimed attempts, for which there is room, to the runner."""
         asked_at = self._clock.monotonic()
         # A worker that stops waits for the answer, and gives back what it was: thrown away, it would lie for a lease.
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), self._runner.expecting(room):
             try:
                 claimed = await self._store.run(transition)
             except OutcomeUnknown:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 
 import anyio
 import anyio.abc
-import anyio.lowlevel
 import anyio.to_thread
 
 from matrixsched.clock import Chance, Clock
@@ -52,10 +52,9 @@ from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
 from matrixsched.worker.run import Cause, Run, called, context_of, describe, ended, ending_of, is_cancelled, leave
+from matrixsched.worker.slots import Slots
 from matrixsched.worker.slowing import tell_fleet
 
-TURN_S = 0.005
-"""Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
 TIMED_REST_MIN_S = 0.001
 PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
@@ -92,11 +91,8 @@ class Runner:
         # Not a set: its order would differ from run to run, and one seed must give one run.
         self._running: dict[Run, None] = {}
         self._suspects = 0
-        self._slots_in_use = 0
-        self._slots_starting = 0
-        self._turn_ends = float("-inf")
-        self._turn_changes = False
-        self._slots: anyio.abc.TaskGroup | None = None
+        self._expected = 0
+        self._slots = Slots(self.line, self._running, self.run_next, most=policy.concurrency, clock=clock)
         self._threads = anyio.CapacityLimiter(policy.concurrency)
         self._leaked = 0
         self._leaking = threading.Lock()
@@ -117,7 +113,9 @@ class Runner:
         return room(
             slots=self._policy.concurrency - self._leaked,
             # What a user's open transaction holds up must not keep others from running; there is a bound to that, too.
-            held=len(self._leases) - min(self._recorder.held_up, self._policy.batch_max * HELD_UP_BATCHES_MAX),
+            held=self._expected
+            + len(self._leases)
+            - min(self._recorder.held_up, self._policy.batch_max * HELD_UP_BATCHES_MAX),
             ended_per_s=self._pace_per_s,
             most=self._policy.batch_max * 2,
         )
@@ -128,10 +126,19 @@ class Runner:
         starting = self.line.unhurried_among_next(self._policy.concurrency - len(self._running))
         return gated_room(
             slots=self._policy.concurrency - self._leaked,
-            busy=len(self._running) + starting + self.line.pressing,
+            busy=len(self._running) + starting + self.line.pressing + self._expected,
             ended_per_s=self._pace_per_s,
             within_s=within_s,
         )
+
+    @contextmanager
+    def expecting(self, most: int) -> Iterator[None]:
+        """A claim of so many at most is under way: their room is not given to others meanwhile."""
+        self._expected += most
+        try:
+            yield
+        finally:
+            self._expected -= most
 
     @property
     def database_time(self) -> DatabaseTime:
@@ -165,7 +172,7 @@ class Runner:
             if attempt.claim not in self._leases:
                 self._put(self._take(attempt, asked_at))
                 taken += 1
-        self._fill_slots()
+        self._slots.fill()
         return taken
 
     def decline(self, attempts: Iterable[Attempt], asked_at: float) -> None:
@@ -183,7 +190,7 @@ class Runner:
     async def start_timed(self) -> float:
         """Let attempts go whose slots have begun; the rest until the next one."""
         next_s = self.line.begin_slots()
-        self._fill_slots()
+        self._slots.fill()
         # A slot may be used a little late; waking for each of thousands in a second would cost more than it is worth.
         return self._policy.rest_max.total_seconds() if next_s is None else max(next_s, TIMED_REST_MIN_S)
 
@@ -198,47 +205,9 @@ class Runner:
 
     # Slots.
 
-    def open_slots(self, slots: anyio.abc.TaskGroup | None) -> None:
+    def open_slots(self, group: anyio.abc.TaskGroup | None) -> None:
         """Run what is accepted in this task group; without one, attempts wait for `run_next`."""
-        self._slots = slots
-
-    def _fill_slots(self) -> None:
-        """Let a few more slots begin, if there is something to run in them; each that begins lets others follow.
-
-        Handlers that never wait are all run in the first one: others would be begun in vain.
-        """
-        if self._slots is None:
-            return
-        free = self._policy.concurrency - self._slots_in_use
-        most = len(self._running) + 1 - self._slots_starting
-        for _ in range(min(free, len(self.line), most)):
-            self._slots_in_use += 1
-            self._slots_starting += 1
-            self._slots.start_soon(self._slot)
-
-    async def _slot(self) -> None:
-        self._slots_starting -= 1
-        try:
-            while len(self.line):
-                if self._clock.monotonic() < self._turn_ends:
-                    if self._slots_starting <= len(self._running):
-                        self._fill_slots()
-                    await self.run_next()
-                elif self._turn_changes:
-                    return  # whoever waits for the next turn goes on with the line
-                else:
-                    await self._next_turn()
-        finally:
-            self._slots_in_use -= 1
-
-    async def _next_turn(self) -> None:
-        """Let the other steps have theirs. It is one turn for all slots, or they would take it one after another."""
-        self._turn_changes = True
-        try:
-            await anyio.lowlevel.checkpoint()
-        finally:
-            self._turn_changes = False
-            self._turn_ends = self._clock.monotonic() + TURN_S
+        self._slots.open(group)
 
     async def run_next(self) -> None:
         """Make the attempt whose turn it is."""
