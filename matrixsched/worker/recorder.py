@@ -61,7 +61,7 @@ class Recorder:
     async def step(self) -> float:
         batch = self._take()
         if not batch:
-            return self._policy.rest_max.total_seconds()
+            return 0.0 if self._ended else self._policy.rest_max.total_seconds()
         self._under_way = True
         try:
             await self._record(batch)

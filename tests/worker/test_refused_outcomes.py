@@ -103,3 +103,19 @@ async def test_a_database_that_goes_away_between_them_loses_none(app, worker, mo
     await worker.recorder.step()
     assert (await app.get("w2")).status.failed == 1
     assert len(worker.leases) == 0
+
+
+async def test_outcomes_behind_many_that_are_lost_do_not_wait(app, worker):
+    """Nothing wakes the recorder while outcomes lie there: it goes on by itself."""
+    hasty = Worker(app, WorkerPolicy(batch_max=1))
+    while await hasty.intake.step() == 0 or hasty.runner.has_waiting:
+        while hasty.runner.has_waiting:
+            await hasty.runner.run_next()
+    ended = list(hasty.recorder._ended)
+    assert len(ended) >= 3
+    for one in ended[:2]:
+        hasty.leases.drop(one.claim)  # another attempt took their place
+    assert await hasty.recorder.step() == 0
+    while not hasty.recorder.is_idle:
+        await hasty.recorder.step()
+    assert len(hasty.leases) == 0
