@@ -31,7 +31,8 @@ from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Repeat
 from matrixsched.rules.semaphore import EVENT_RETRY, acquired_handler, check_semaphore_key, try_release_handler
 from matrixsched.rules.times import check_integer
-from matrixsched.scheduler import Scheduler, SchedulerPolicy
+from matrixsched.scheduler import Scheduler
+from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.semaphores import Acquired, Semaphores, TryRelease
 from matrixsched.store.callers import AsyncCaller
 from matrixsched.store.news import News
@@ -323,7 +324,8 @@ class App:
         """Write any number of actions made by `call()`, a thousand in a statement.
 
         Without `connection` each thousand is a transaction: a mistake further on leaves the earlier ones written. With
-        `exists="error"` nothing of a thousand is written if one of its actions exists.
+        `exists="error"` nothing of a thousand is written if one of its actions exists. While one is written the next
+        is drawn from `calls` already.
         `progress` is told how many are written so far.
         """
         with self.tracer.producing(None) as answered:

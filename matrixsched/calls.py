@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID, uuid5
 
 from matrixsched.errors import BadInput, InvalidTime, shown
@@ -26,11 +26,11 @@ Exists = Literal["replace", "keep", "error"]
 Request = Literal["schedule", "replace", "reschedule", "run_now", "cancel"]
 
 PRIORITY_MAX = 1_000_000
+_NO_TERMS = Terms()
 _REQUESTS = UUID("6ba3c0ee-52f1-4e7e-9a0c-8c3f1d6b7a21")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """One action to be scheduled; made by `call()`, for `schedule_many`."""
 
     handler: Handler[..., Any] | str
@@ -93,27 +93,29 @@ class ScheduledMany:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """When an action begins, checked: at an instant, or after a delay by the database's clock."""
 
     at: datetime | None
     delay: timedelta
 
 
+_AT_ONCE = Timing(None, timedelta(0))
+
+
 def check_timing(at: datetime | None, delay: timedelta | None) -> Timing:
+    if at is None and delay is None:
+        return _AT_ONCE
     if at is not None and delay is not None:
         raise InvalidTime("at and delay", "are both given: choose one")
     return Timing(
         None if at is None else check_time("at", at),
-        timedelta(0) if delay is None else check_duration("delay", delay),
+        _AT_ONCE.delay if delay is None else check_duration("delay", delay),
     )
 
 
 def check_call(call: Call) -> Timing:
     """Refuse what cannot be scheduled; the payload is checked where it is encoded."""
-    if not isinstance(call, Call):
-        raise BadInput(f"schedule_many takes calls made by call(), not {type(call).__name__}")
     if call.id is not None:
         check_unreserved("id", check_name("id", call.id))
     timing = check_timing(call.at, call.delay)
@@ -186,6 +188,9 @@ def check_exists(exists: str) -> Exists:
 
 def terms_of(call: Call, repeat: Repeat | None, payload_version: int, trace: str | None) -> Terms:
     """What workers must know of the call; nothing is stored for a payload of version 1."""
+    own = (call.retry, repeat, call.timeout, call.start_within, trace)
+    if payload_version == 1 and own.count(None) == len(own):
+        return _NO_TERMS
     return Terms(
         retry=call.retry,
         repeat=repeat,
@@ -243,9 +248,14 @@ def batches(calls: Iterable[Call], size: int) -> Iterator[list[Call]]:
     """Cut calls into batches in which no id stands twice, so that the order of calls for an id is kept."""
     batch: list[Call] = []
     ids: set[str] = set()
+    if isinstance(calls, Call):
+        raise BadInput("calls must be many calls made by call(), not one: schedule_many([call(...)])")
     for call in each("calls", calls, "calls made by call()"):
-        check_call(call)
+        if not isinstance(call, Call):
+            raise BadInput(f"schedule_many takes calls made by call(), not {type(call).__name__}")
         action_id = id_of(call)
+        if action_id is not None:
+            check_name("id", action_id)
         if len(batch) >= size or action_id in ids:
             yield batch
             batch, ids = [], set()

@@ -75,7 +75,7 @@ class Handler(Generic[P, R]):
                 raise InvalidPayload(self.name, "the handler takes none")
             return NO_PAYLOAD
         try:
-            value = self.adapter.validate_python(payload, strict=True)
+            value = self.adapter.validator.validate_python(payload, strict=True)
             encoded = as_json(self.adapter, value)
         except ValidationError as error:
             raise InvalidPayload(self.name, faults_in(error)) from None
@@ -116,7 +116,7 @@ class Handler(Generic[P, R]):
     def _read(self, payload: bytes) -> object:
         assert self.adapter is not None
         try:
-            return self.adapter.validate_json(payload)
+            return self.adapter.validator.validate_json(payload)
         except ValidationError as error:
             raise InvalidPayload(self.name, faults_in(error)) from None
         except Exception as error:
@@ -141,7 +141,8 @@ class Handler(Generic[P, R]):
 
         return register
 
-    def arguments(self, payload: object, context: Context) -> list[object]:
+    def arguments(self, payload: object, context: Context | None) -> list[object]:
+        """Of a call; a context is needed only where it takes one."""
         arguments: list[object] = [payload] if self.takes_payload else []
         if self.takes_context:
             arguments.append(context)
@@ -251,8 +252,8 @@ class Handlers:
         `version` is what the caller says; needed only where the handler is not registered.
         """
         if isinstance(handler, str):
-            name = check_name("handler name", handler)
-            registered = self.find(name)
+            registered = self._by_name.get(handler)
+            name = handler if registered is not None else check_name("handler name", handler)
         elif isinstance(handler, Handler):
             name, registered = handler.name, handler
         else:

@@ -1,15 +1,19 @@
-"""An operation of the scheduler: a conversation that can be told how patient to be."""
+"""An operation of the scheduler: a conversation that can be told how patient to be; and work that goes on beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
+
+import anyio
 
 from matrixsched.store.transition import Conversation, Transition
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +33,42 @@ def operation(
     name: str, waiting: Callable[[timedelta | None], Conversation[T]], calling_off: Transition[None] | None = None
 ) -> Operation[T]:
     return Operation(name, lambda: waiting(None), waiting, calling_off)
+
+
+async def one_ahead(
+    make_next: Callable[[], Awaitable[S | None]], carry_out: Callable[[S], Awaitable[T]]
+) -> AsyncGenerator[T, None]:
+    """Carry out one piece of work after another, and make each ready while the one before is under way, for which
+    `make_next` lets others have their turns."""
+    following = _Beside(make_next)
+    await following.run()
+    while (work := following.result()) is not None:
+        following = _Beside(make_next)
+        done = _Beside(partial(carry_out, work))
+        async with anyio.create_task_group() as both:
+            both.start_soon(done.run)
+            # In this task, as the first: it may be the caller's generator that goes on, and contexts are of a task.
+            await following.run()
+        yield done.result()
+
+
+class _Beside(Generic[T]):
+    """Work that goes on beside other work: how it ended is asked when both are done."""
+
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work = work
+        self._done: list[T] = []
+        self._error: BaseException | None = None
+
+    async def run(self) -> None:
+        try:
+            self._done.append(await self._work())
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            self._error = error  # whatever it is, the caller is to have it as it is, not in a group
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._done[0]

@@ -21,12 +21,12 @@ from matrixsched.rules.times import check_integer
 NO_PAYLOAD = b"null"
 VERSION_MAX = 1_000_000
 _ASTERISKS = "a secret, which would be stored as asterisks: pass its value as a plain string"
+_WRITER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 UNWRITABLE = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
 def as_json(adapter: TypeAdapter[Any], payload: object) -> bytes:
-    plain = adapter.dump_python(payload, mode="json", by_alias=True, round_trip=True)
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = _WRITER.encode(adapter.serializer.to_python(payload, mode="json", by_alias=True, round_trip=True))
     if "null" in text:
         # Where a type says no more than Any, pydantic turns NaN into null without a word; asked this way it does not.
         json.dumps(to_jsonable_python(payload, inf_nan_mode="constants"), allow_nan=False)

@@ -7,14 +7,15 @@ the first try: however often it is sent, and however late a lost try is carried 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
 import anyio
+import anyio.lowlevel
 
 from matrixsched.answers import (
     Answer,
@@ -37,21 +38,18 @@ from matrixsched.calls import (
     check_call,
     check_exists,
     check_expected_guid,
-    check_filter,
     check_timing,
     first_run,
     gate_of,
     id_of,
     needs_now,
-    next_runs_of,
     request_guid,
     terms_of,
 )
 from matrixsched.clock import Chance, Clock
-from matrixsched.coalescer import BATCH_MAX, Coalescer
+from matrixsched.coalescer import Coalescer
 from matrixsched.errors import (
     ActionFinished,
-    ActionNotFound,
     BadInput,
     DatabaseBusy,
     DatabaseError,
@@ -59,44 +57,28 @@ from matrixsched.errors import (
     OutcomeUnknown,
 )
 from matrixsched.events import CallsWritten, Events
-from matrixsched.explaining import explaining
 from matrixsched.handlers import Handlers
 from matrixsched.known_templates import KnownTemplates
-from matrixsched.operations import Operation, operation
-from matrixsched.rules.action import Action, PastAttempt, State
+from matrixsched.lookups import Lookups
+from matrixsched.operations import Operation, one_ahead, operation
+from matrixsched.rules.action import Action, State
 from matrixsched.rules.arguments import check_function
 from matrixsched.rules.backoff import backoff_s
-from matrixsched.rules.explanation import Explanation
 from matrixsched.rules.names import check_name, shard_of
-from matrixsched.rules.times import check_integer, check_time
+from matrixsched.rules.times import check_time
+from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.store.callers import AsyncCaller, run_in
-from matrixsched.store.migrations import check_version
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
-from matrixsched.store.values import ActionFilter, Change, NewAction
+from matrixsched.store.values import Change, NewAction
 
 T = TypeVar("T")
 
-LIST_LIMIT_MAX = 10_000
+CALLS_AT_A_TIME = 64
+"""So many calls are made ready before others get their turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerPolicy:
-    lock_timeout: timedelta = timedelta(milliseconds=100)
-    """How long a statement that carries many callers' rows waits for somebody's lock."""
-    lock_patience: timedelta = timedelta(seconds=5)
-    """How long a single call then waits, on its own."""
-    outcome_patience: timedelta = timedelta(seconds=30)
-    """How long a call whose outcome is unknown is sent again before that is reported."""
-    tell_interval_s: float = 0.01
-    """Under load, workers are told of news at most this often."""
-    tell_ahead: timedelta = timedelta(seconds=1)
-    """News of actions due later than this can wait until workers look by themselves."""
-    tell_in_callers_transaction: bool = True
-    batch_max: int = BATCH_MAX
-
-
-class Scheduler:
+class Scheduler(Lookups):
     def __init__(
         self,
         store: Store,
@@ -111,8 +93,8 @@ class Scheduler:
     ) -> None:
         """`wrote` is called after something was committed, so that a worker in this process looks at once. What `trace`
         says when an action is scheduled is stored with it."""
+        super().__init__(store.transitions)
         self._store = store
-        self._do = store.transitions
         self._handlers = handlers
         self._clock = clock
         self._chance = chance
@@ -121,7 +103,6 @@ class Scheduler:
         self._events = events
         self._trace = trace
         self._templates = KnownTemplates(self._do, clock)
-        self._shard_count: int | None = None
         self._coalescer: Coalescer[NewAction, Answer] = Coalescer(self._send_together, batch_max=policy.batch_max)
         # Together they leave connections for everybody else, however many calls wait for somebody's lock.
         self._quick, self._patient = anyio.Semaphore(2), anyio.Semaphore(2)
@@ -159,14 +140,49 @@ class Scheduler:
     ) -> ScheduledMany:
         if progress is not None:
             check_function("progress", progress)
+        written = self._written_inside(calls, exists, connection) if connection else self._written(calls, exists)
         many = ScheduledMany()
-        for batch in batches(calls, self._policy.batch_max):
-            many += await self._perform(self.scheduling_many(batch, exists), connection)
-            if connection is None:
-                self._events.emit(CallsWritten(len(batch), coalesced=False))
-            if progress is not None:
-                progress(many.total)
+        async with aclosing(written) as counted:
+            async for count in counted:
+                many += count
+                if progress is not None:
+                    progress(many.total)
         return many
+
+    async def _written_inside(
+        self, calls: Iterable[Call], exists: Exists, connection: AsyncCaller
+    ) -> AsyncGenerator[ScheduledMany, None]:
+        for batch in batches(calls, self._policy.batch_max):
+            yield await self._perform(self.scheduling_many(batch, exists), connection)
+
+    async def _written(self, calls: Iterable[Call], exists: Exists) -> AsyncGenerator[ScheduledMany, None]:
+        """What became of each batch. While one is under way the next one is made ready."""
+        coming = batches(calls, self._policy.batch_max)
+
+        async def carry_out(scheduling: Operation[ScheduledMany]) -> ScheduledMany:
+            return await self._perform(scheduling, None)
+
+        async for counted in one_ahead(lambda: self._next_batch(coming, exists), carry_out):
+            self._events.emit(CallsWritten(counted.total, coalesced=False))
+            yield counted
+
+    async def _next_batch(self, coming: Iterator[list[Call]], exists: Exists) -> Operation[ScheduledMany] | None:
+        """Made ready as far as that can be done without asking the database, and so that others get their turns."""
+        await anyio.lowlevel.checkpoint()  # let the batch before go on its way
+        calls = next(coming, None)
+        if calls is None:
+            return None
+        shard_count = self._shard_count
+        if shard_count is None or any(needs_now(call) or self._templates.is_in_doubt(call) for call in calls):
+            return self.scheduling_many(calls, exists)
+        check_exists(exists)
+        trace = self._trace()
+        ready: list[NewAction] = []
+        for number, call in enumerate(calls):
+            if number % CALLS_AT_A_TIME == 0:
+                await anyio.lowlevel.checkpoint()
+            ready.append(self._new_action(call, self._chance.guid(), shard_count, None, trace))
+        return self.scheduling_many(calls, exists, ready)
 
     async def change(self, operation: Operation[Scheduled], connection: AsyncCaller | None) -> Scheduled:
         return await self._perform(operation, connection)
@@ -187,9 +203,11 @@ class Scheduler:
 
         return operation("schedule", conversation)
 
-    def scheduling_many(self, calls: Sequence[Call], exists: Exists) -> Operation[ScheduledMany]:
-        """Schedule calls of different ids in one transaction."""
-        writing = self._writing(calls, exists)
+    def scheduling_many(
+        self, calls: Sequence[Call], exists: Exists, ready: list[NewAction] | None = None
+    ) -> Operation[ScheduledMany]:
+        """Schedule calls of different ids in one transaction; `ready` is what they become, if that is known already."""
+        writing = self._writing(calls, exists, ready)
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[ScheduledMany]:
             return as_scheduled_many([answer for _, answer in (yield from writing(lock_timeout))])
@@ -206,7 +224,7 @@ class Scheduler:
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             (new,) = yield from self._prepared([call], [guid], trace)
             request = request_guid("replace", new.id, call.request_id) or guid
-            new = replace(new, request_guid=request)
+            new = new._replace(request_guid=request)
             replaced = yield from self._do.replace_expected(
                 new, request, expected, lock_timeout=lock_timeout, tell=True
             ).begin()
@@ -263,77 +281,18 @@ class Scheduler:
 
         return operation("cancel", conversation, self._do.call_off(change.guid))
 
-    def finding(self, action_id: str) -> Transition[Action]:
-        check_name("id", action_id)
-        return Transition("get", lambda: self._found(action_id))
-
-    def remembering(self, action_id: str) -> Transition[list[PastAttempt]]:
-        check_name("id", action_id)
-
-        def conversation() -> Conversation[list[PastAttempt]]:
-            return (yield from self._do.history((yield from self._shard(action_id)), action_id).begin())
-
-        return Transition("history", conversation)
-
-    def foreseeing(self, action_id: str, count: int) -> Transition[list[datetime]]:
-        check_name("id", action_id)
-        check_integer("count", count, least=1, most=LIST_LIMIT_MAX)
-
-        def conversation() -> Conversation[list[datetime]]:
-            found = yield from self._found(action_id)
-            return next_runs_of(found, (yield from self._do.now().begin()), count)
-
-        return Transition("next_runs", conversation)
-
-    def explaining(self, action_id: str) -> Transition[Explanation]:
-        return explaining(self._do, self._shard, action_id)
-
-    def listing(self, wanted: ActionFilter, after: Action | str | None, limit: int) -> Transition[list[Action]]:
-        check_integer("limit", limit, least=1, most=LIST_LIMIT_MAX)
-        wanted = check_filter(wanted)
-        after_id = after.id if isinstance(after, Action) else after
-        if after_id is not None:
-            check_name("after", after_id)
-
-        def conversation() -> Conversation[list[Action]]:
-            key = None if after_id is None else ((yield from self._shard(after_id)), after_id)
-            return (yield from self._do.page(wanted, after=key, limit=limit).begin())
-
-        return Transition("list", conversation)
-
-    def installing(self) -> Transition[int]:
-        """The number of shards; refuses a schema that this library cannot work with."""
-        return Transition("installation", self._shards)
-
     # Parts of conversations.
 
-    def _shards(self) -> Conversation[int]:
-        if self._shard_count is None:
-            installation = yield from self._do.installation().begin()
-            check_version(installation)
-            self._shard_count = installation.shard_count
-        return self._shard_count
-
-    def _shard(self, action_id: str) -> Conversation[int]:
-        return shard_of(action_id, (yield from self._shards()))
-
-    def _found(self, action_id: str) -> Conversation[Action]:
-        shard = yield from self._shard(action_id)
-        found = yield from self._do.find([(shard, action_id)]).begin()
-        if not found:
-            raise ActionNotFound(action_id)
-        return found[0]
-
     def _writing(
-        self, calls: Sequence[Call], exists: Exists
+        self, calls: Sequence[Call], exists: Exists, ready: list[NewAction] | None = None
     ) -> Callable[[timedelta | None], Conversation[list[tuple[NewAction, Answer]]]]:
         """Calls of different ids, written together as one request, however often that is begun."""
         check_exists(exists)
         own_guid, trace = self._chance.guid(), self._trace()
-        guids = [self._chance.guid() for _ in calls]
+        guids = [] if ready else [self._chance.guid() for _ in calls]
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[list[tuple[NewAction, Answer]]]:
-            batch = yield from self._prepared(calls, guids, trace)
+            batch = ready or (yield from self._prepared(calls, guids, trace))
             answers = yield from written(
                 self._do,
                 batch,
@@ -365,20 +324,20 @@ class Scheduler:
         handler, payload, version = self._handlers.encode(call.handler, call.payload, call.payload_version)
         action_id = id_of(call) or guid.hex
         return NewAction(
-            shard=shard_of(action_id, shard_count),
-            id=action_id,
-            guid=guid,
-            request_guid=request_guid("schedule", action_id, call.request_id),
-            handler=handler,
-            payload=payload,
-            terms=terms_of(call, repeat, version, trace),
-            lane=gate_of(call, handler),
-            priority=call.priority,
-            template=call.template,
-            zone=call.zone,
-            expires_at=None if call.expires_at is None else check_time("expires_at", call.expires_at),
-            at=timing.at,
-            delay=timing.delay,
+            shard_of(action_id, shard_count),
+            action_id,
+            guid,
+            request_guid("schedule", action_id, call.request_id),
+            handler,
+            payload,
+            terms_of(call, repeat, version, trace),
+            gate_of(call, handler),
+            call.priority,
+            call.template,
+            call.zone,
+            None if call.expires_at is None else check_time("expires_at", call.expires_at),
+            timing.at,
+            timing.delay,
         )
 
     def _change(

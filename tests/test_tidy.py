@@ -40,6 +40,10 @@ ALLOWED = {
         "gates/bells.py",
         "asyncio",
     ): "wakes a task from another thread without waiting for its loop: anyio has no such call",
+    (
+        "store/postgresql/at_hand.py",
+        "asyncio",
+    ): "ends what nobody uses, as asyncpg's pool does, without a task of its own",
     ("ops/demo.py", "time"): "shows real processes in real time; nothing of it is simulated",
     ("ops/demo.py", "uuid.uuid4"): "keeps the actions of one demonstration apart from those of another",
     ("ops/evidence.py", "time"): "notes when handlers of the demonstration really began",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 from matrixsched.rules.retry import Retry
@@ -153,8 +154,7 @@ class PastAttempt:
     ended_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):  # as those below: made for each action that is run, and a tuple costs a fifth
     """The name of an attempt: whoever writes about it must still hold exactly this."""
 
     shard: int
@@ -172,8 +172,7 @@ class Slot:
     void_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(NamedTuple):
     """A claimed action: the right and the duty to run it until the lease ends."""
 
     claim: Claim

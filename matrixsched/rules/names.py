@@ -25,6 +25,8 @@ def check_name(what: str, name: object, *, bytes_max: int = NAME_BYTES_MAX) -> s
     """The name itself if it is one that every database stores and compares alike."""
     if not isinstance(name, str):
         raise InvalidId(what, f"must be a string, not {type(name).__name__}")
+    if name and len(name) <= bytes_max // 4 and name.isprintable():
+        return name  # of at most four bytes for each character, none of which is a control character: as most are
     if not name:
         raise InvalidId(what, "is empty")
     try:

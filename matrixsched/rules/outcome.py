@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from matrixsched.errors import BadInput
 from matrixsched.rules.action import Attempt, Outcome, State
@@ -151,8 +151,7 @@ class Missed:
 Ending = HandlerOutcome | Failed | TimedOut | Stopped | Unrunnable | Expired | Missed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What to record about an attempt. `next_at` and `delay` are set only when the action stays live."""
 
     outcome: Outcome
@@ -210,6 +209,13 @@ def _was_begun(attempt: Attempt, jitter: timedelta) -> bool:
     """Whether this tick has been tried before: it went wrong, or is due later than any first try of it."""
     went_wrong = attempt.tick_failures > 0 or attempt.interruptions > 0
     return went_wrong or attempt.due_at > attempt.tick_at + jitter
+
+
+def judge_plainly(attempt: Attempt, ending: Ending) -> Verdict | None:
+    """What to record if that depends on neither time nor chance, as most often; else None, and it is for `judge`."""
+    if isinstance(ending, Done) and attempt.terms.repeat is None:
+        return _end(attempt, Outcome.SUCCEEDED, State.DONE)
+    return None
 
 
 def judge(attempt: Attempt, ending: Ending, policy: Retry, now: datetime, spread: float) -> Verdict:

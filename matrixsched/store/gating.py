@@ -218,7 +218,7 @@ class GatedClaims:
         return GatedClaim(
             now=stored.now,
             attempts=[
-                replace(attempt, limit=lanes[name].key, slot=slot)
+                attempt._replace(limit=lanes[name].key, slot=slot)
                 for (name, attempt), slot in zip(claimed, slots, strict=True)
             ],
             held=held,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Flag, auto
+from typing import Protocol
 
 
 class News(Flag):
@@ -13,6 +14,16 @@ class News(Flag):
     ANYTHING = ACTIONS | QUEUES
 
 
-def news_of(payload: str) -> News:
-    """From what a database's notification says; older releases say nothing there."""
-    return {"actions": News.ACTIONS, "queues": News.QUEUES}.get(payload, News.ANYTHING)
+class Hearing(Protocol):
+    """Who is told."""
+
+    def __call__(self, news: News, shard: int | None = None) -> None:
+        """With `shard`, it is of new actions in that one, and of nothing else."""
+        ...
+
+
+def tell(hearing: Hearing, payload: str) -> None:
+    """Pass on what a database's notification says; older releases say nothing there."""
+    kind, _, shard = payload.partition(":")
+    news = {"actions": News.ACTIONS, "queues": News.QUEUES}.get(kind, News.ANYTHING)
+    hearing(news, int(shard) if shard.isdecimal() else None)

@@ -5,10 +5,9 @@ Every commit of the product goes through `Store.run`: faults are injected there,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from matrixsched.store.news import News
+from matrixsched.store.news import Hearing
 from matrixsched.store.statements import Dialect
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
@@ -61,9 +60,9 @@ class Store(Protocol):
         """Remove the installation and everything in it; for tests that made one of their own."""
         ...
 
-    async def watch(self, changed: Callable[[News], None]) -> None:
+    async def watch(self, changed: Hearing) -> None:
         """Call `changed` soon after others changed something, with what that was of, or ANYTHING where that cannot be
-        told; runs until cancelled, reconnects by itself."""
+        told, and with the shard where all of it is in one; runs until cancelled, reconnects by itself."""
         ...
 
     def sibling(self) -> Store:

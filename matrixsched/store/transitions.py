@@ -120,11 +120,13 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
+        told: int | None = None,
     ) -> Transition[Acquired]:
         """Lock the free shard with work whose turn it is; before all others, or only, one with events, due or new.
 
         Work are incoming rows, due rows that pass no gate, are on the way to one, or are in one of the special `lanes`,
         and rows of these handlers before a gate that may be open; one does `ahead` of its next slot.
+        If only one shard is worth a look, as somebody told, the others are spared it.
         """
         ...
 

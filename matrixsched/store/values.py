@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from matrixsched.rules.action import Attempt, Claim, State, Terms
@@ -35,8 +36,7 @@ class WaitingRow:
     due_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAction:
+class NewAction(NamedTuple):
     """An action to be written; its first tick is `at`, or after `delay` by the database's clock.
 
     With both, `at` is the tick and the run is due that `delay` later: the jitter.
@@ -88,8 +88,7 @@ class Change:
     delay: timedelta = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """An action that was written."""
 
     id: str
@@ -203,8 +202,7 @@ class Holding:
     longest: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """An attempt that ended, and what is to be recorded of it."""
 
     claim: Claim

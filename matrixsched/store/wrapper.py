@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TypeVar
 
-from matrixsched.store.news import News
+from matrixsched.store.news import Hearing
 from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -55,7 +54,7 @@ class StoreWrapper(ABC):
     async def drop(self) -> None:
         await self._inner.drop()
 
-    async def watch(self, changed: Callable[[News], None]) -> None:
+    async def watch(self, changed: Hearing) -> None:
         await self._inner.watch(changed)
 
     @abstractmethod

@@ -262,11 +262,13 @@ class Worker:
         """Handlers that go on although nobody waits for them any more."""
         return self.runner.leaked + self.processors.leaked
 
-    def _hear(self, news: News) -> None:
-        """Something was written: there may be work, or a semaphore to balance."""
+    def _hear(self, news: News, shard: int | None = None) -> None:
+        """Something was written: there may be work, in this shard if it is known, or a semaphore to balance."""
         if News.ACTIONS in news:
+            self.intake.hear(shard)
             self._news.set()
-            self._changes.set()
+            if shard is None:
+                self._changes.set()
         if News.QUEUES in news and self.runs_queues:
             self.processors.hear()
 

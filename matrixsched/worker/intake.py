@@ -8,6 +8,7 @@ from itertools import cycle
 from uuid import UUID
 
 import anyio
+import anyio.lowlevel
 
 from matrixsched.clock import Chance, Clock
 from matrixsched.errors import DatabaseError, OutcomeUnknown
@@ -88,6 +89,21 @@ class Intake:
         """Locks in our hands now."""
         self._is_crowded = False
         self.beside_wakeup = Wakeup()
+        self._told: set[int | None] = set()
+        """The shards in which there is something new, as we were told since the last look; None: in any."""
+        self._found_nothing = False
+
+    def hear(self, shard: int | None) -> None:
+        """There is something new, in this shard if it is known."""
+        self._told.add(shard)
+
+    def _only_told(self) -> int | None:
+        """The only shard in which there can be anything: nothing was found before, and we were told of no other since.
+
+        Whoever is never at rest looks everywhere: there may be shards of which nobody tells.
+        """
+        told, self._told = self._told, set()
+        return told.pop() if self._found_nothing and len(told) == 1 else None
 
     async def step(self) -> float:
         """One sync iteration; the rest until there may be work again."""
@@ -119,7 +135,7 @@ class Intake:
         if only_events and not (self._is_told_of_events and self.event_room > 0):
             return self._policy.rest_max.total_seconds()
         sync_guid = self._chance.guid()
-        turn = next(self._turns)
+        turn, told = next(self._turns), self._only_told()
         asked_at = self._clock.monotonic()
         # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.
         with anyio.CancelScope(shield=True):
@@ -133,10 +149,14 @@ class Intake:
                     ahead=self.lead + self.ahead / 2,
                     turn=turn,
                     only_events=only_events,
+                    told=told,
                 )
             )
+        self._found_nothing = acquired.shard is None and told is None
         self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
         self._gates_hold = acquired.holds
+        if acquired.shard is None and told is not None:
+            return 0.0  # somebody else has it; elsewhere nobody looked
         if acquired.shard is None:
             self._fruitless = 0
             return self._policy.rest_max.total_seconds() if only_events else self._rest(acquired)
@@ -405,6 +425,8 @@ class _Sync:
                     self._runner.decline(found, asked_at)  # as whatever could not be started soon
                 raise
         self._hand_over(claimed.attempts, asked_at)
+        if claimed.attempts:
+            await anyio.lowlevel.checkpoint()  # let handlers begin before the next statement is written
         self._filled |= dict.fromkeys(claimed.gated_lanes)
         self._parked |= claimed.parked
         return claimed

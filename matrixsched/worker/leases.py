@@ -79,10 +79,11 @@ class Leases:
             self._held[attempt.claim.guid] = held
         return held
 
-    def drop(self, claim: Claim) -> None:
+    def drop(self, *claims: Claim) -> None:
         with self._lock:
-            if claim in self:
-                del self._held[claim.guid]
+            for claim in claims:
+                if claim in self:
+                    del self._held[claim.guid]
 
     async def extend(self, store: Store) -> float:
         """Prolong the leases of all attempts under way; the rest until the next time."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from uuid import UUID
 
 from matrixsched.clock import Clock
 from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
 from matrixsched.events import ClaimsLost, Events, OutcomesRecorded, StepFailed
-from matrixsched.rules.action import Outcome, State
+from matrixsched.rules.action import Claim, Outcome, State
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.store.store import Store
 from matrixsched.store.values import Answer, Ended
@@ -134,8 +133,7 @@ class Recorder:
 
     def _drop(self, refused: list[Ended], error: Exception) -> None:
         """Their rows come due by themselves when their leases end, as interrupted."""
-        for ended in refused:
-            self._leases.drop(ended.claim)
+        self._leases.drop(*[ended.claim for ended in refused])
         self._refused_rounds = 0
         what = f"{len(refused)} outcomes could not be stored and were dropped: {type(error).__name__}"
         self._events.emit(StepFailed("record", what, 1, 0.0))
@@ -155,15 +153,17 @@ class Recorder:
         return batch
 
     def _settle(self, batch: list[Ended], answers: Mapping[UUID, Answer], *, more_busy: bool = False) -> None:
-        counts: Counter[Answer] = Counter()
+        counts = dict.fromkeys(Answer, 0)
+        settled: list[Claim] = []
         for ended in batch:
             answer = answers[ended.claim.guid]
             counts[answer] += 1
             if answer is Answer.BUSY:
                 self._busy.append(ended)
             else:
-                self._leases.drop(ended.claim)
+                settled.append(ended.claim)
                 self._opened |= answer is not Answer.RECORDED or ended.verdict.state is State.LIVE
+        self._leases.drop(*settled)
         self.held_up = len(self._busy)
         if not more_busy:
             self._busy_rounds = self._busy_rounds + 1 if self._busy else 0
@@ -182,4 +182,4 @@ def _unstorable(ended: Ended) -> Ended:
     verdict = ended.verdict
     state = verdict.state if verdict.state is State.LIVE else State.FAILED
     error = f"its outcome could not be stored: it was {verdict.outcome.value}"
-    return Ended(ended.claim, replace(verdict, outcome=Outcome.FAILED, state=state, error=error))
+    return Ended(ended.claim, verdict._replace(outcome=Outcome.FAILED, state=state, error=error))

@@ -47,13 +47,16 @@ class Run:
         "timeout",
     )
 
-    def __init__(self, held: Held, handler: Handler[..., Any], timeout: timedelta, started_at: float) -> None:
+    def __init__(
+        self, held: Held, handler: Handler[..., Any], timeout: timedelta, started_at: float, scope: anyio.CancelScope
+    ) -> None:
+        """`scope` is cancelled for its sake; who made it leaves it then, before anybody else is run in it."""
         self.held = held
         self.handler = handler
         self.timeout = timeout
         self.started_at = started_at
         self.deadline = started_at + timeout.total_seconds()
-        self.scope = anyio.CancelScope()
+        self.scope = scope
         self.cause: Cause | None = None
         self.leaked = False
         self.in_thread = False
@@ -115,15 +118,22 @@ def is_cancelled(run: Run) -> bool:
     return run.scope.cancel_called or anyio.current_effective_deadline() == float("-inf")
 
 
+def left_open(scope: anyio.CancelScope) -> list[anyio.CancelScope]:
+    """The scopes that were entered right inside of this one, in this task, and never left.
+
+    anyio does not tell which they are, so this looks where it keeps them.
+    """
+    inside = getattr(scope, "_child_scopes", ())
+    return [one for one in inside if id(getattr(one, "_host_task", None)) == anyio.get_current_task().id]
+
+
 def leave(scope: anyio.CancelScope) -> None:
     """Leave a scope together with those inside of it that were never left.
 
-    Otherwise the task would stay in them: their deadlines would cancel whatever is run in its slot later. anyio does
-    not tell which they are, so this looks where it keeps them.
+    Otherwise the task would stay in them: their deadlines would cancel whatever is run in its slot later.
     """
-    for inner in list(getattr(scope, "_child_scopes", ())):
-        if id(getattr(inner, "_host_task", None)) == anyio.get_current_task().id:
-            leave(inner)
+    for inner in left_open(scope):
+        leave(inner)
     with suppress(RuntimeError):
         scope.__exit__(None, None, None)
 

@@ -39,6 +39,7 @@ from matrixsched.rules.outcome import (
     Unrunnable,
     Verdict,
     judge,
+    judge_plainly,
     refusal,
 )
 from matrixsched.rules.retry import Retry, is_suspect
@@ -51,13 +52,26 @@ from matrixsched.worker.line import Line
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.recorder import Recorder
-from matrixsched.worker.run import Cause, Run, called, context_of, describe, ended, ending_of, is_cancelled, leave
-from matrixsched.worker.slots import Slots
+from matrixsched.worker.run import (
+    Cause,
+    Run,
+    called,
+    context_of,
+    describe,
+    ended,
+    ending_of,
+    is_cancelled,
+    leave,
+    left_open,
+)
+from matrixsched.worker.slots import Pace, Slots
 from matrixsched.worker.slowing import tell_fleet
 
 TIMED_REST_MIN_S = 0.001
-PACE_SAMPLE_S = 0.05
 HELD_UP_BATCHES_MAX = 20
+BATCHES_MAX = 4
+"""So many are in hand at most: two are being claimed, one is run and one recorded."""
+_DONE = Done()
 
 
 class Runner:
@@ -92,16 +106,15 @@ class Runner:
         self._running: dict[Run, None] = {}
         self._suspects = 0
         self._expected = 0
-        self._slots = Slots(self.line, self._running, self.run_next, most=policy.concurrency, clock=clock)
+        self._slots = Slots(self.line, self._running, self._run_next, most=policy.concurrency, clock=clock)
         self._threads = anyio.CapacityLimiter(policy.concurrency)
         self._leaked = 0
         self._leaking = threading.Lock()
-        self._ended_count = 0
-        self._pace_per_s = 0.0
-        self._pace_since = (clock.monotonic(), 0)
+        self._pace = Pace(clock)
         self.watch_wakeup = Wakeup()
         self.timed_wakeup = Wakeup()
         self._next_watch = float("inf")
+        self._judged_after_timeout = policy.timeout_grace + policy.lease_margin
         self.finished = anyio.Event()
 
     # What the intake asks.
@@ -109,15 +122,14 @@ class Runner:
     @property
     def room(self) -> int:
         """How many attempts may be claimed now."""
-        self._measure_pace()
         return room(
             slots=self._policy.concurrency - self._leaked,
             # What a user's open transaction holds up must not keep others from running; there is a bound to that, too.
             held=self._expected
             + len(self._leases)
             - min(self._recorder.held_up, self._policy.batch_max * HELD_UP_BATCHES_MAX),
-            ended_per_s=self._pace_per_s,
-            most=self._policy.batch_max * 2,
+            ended_per_s=self._pace.measured(),
+            most=self._policy.batch_max * BATCHES_MAX,
         )
 
     def gated_room(self, within_s: float) -> int:
@@ -127,7 +139,7 @@ class Runner:
         return gated_room(
             slots=self._policy.concurrency - self._leaked,
             busy=len(self._running) + starting + self.line.pressing + self._expected,
-            ended_per_s=self._pace_per_s,
+            ended_per_s=self._pace.per_s,
             within_s=within_s,
         )
 
@@ -194,15 +206,6 @@ class Runner:
         # A slot may be used a little late; waking for each of thousands in a second would cost more than it is worth.
         return self._policy.rest_max.total_seconds() if next_s is None else max(next_s, TIMED_REST_MIN_S)
 
-    def _measure_pace(self) -> None:
-        since, count = self._pace_since
-        elapsed = self._clock.monotonic() - since
-        if elapsed >= PACE_SAMPLE_S:
-            # Going down slowly, up at once: a lull says little about how fast handlers are.
-            present = (self._ended_count - count) / elapsed
-            self._pace_per_s = max(present, self._pace_per_s * 0.8)
-            self._pace_since = (since + elapsed, self._ended_count)
-
     # Slots.
 
     def open_slots(self, group: anyio.abc.TaskGroup | None) -> None:
@@ -211,6 +214,11 @@ class Runner:
 
     async def run_next(self) -> None:
         """Make the attempt whose turn it is."""
+        with anyio.CancelScope() as scope:
+            await self._run_next(scope)
+
+    async def _run_next(self, scope: anyio.CancelScope) -> None:
+        """The same inside of a scope that may be cancelled for its sake."""
         held, started_at = self.line.take(), self._clock.monotonic()
         if held.lost or started_at >= held.trusted_until:
             # Not ours any more, as far as we can tell. The row comes due by itself.
@@ -222,7 +230,7 @@ class Runner:
             return
         ending: Ending | None
         try:
-            ending = await self._ending(held, started_at)
+            ending = await self._ending(held, started_at, scope)
         except Exception as error:
             # Whatever we did not think of concerns this attempt alone: its neighbours run, and the worker lives.
             ending = Failed(describe(error))
@@ -232,7 +240,7 @@ class Runner:
         if ending is not None:
             self._end(held, ending, started_at)
 
-    async def _ending(self, held: Held, started_at: float) -> Ending | None:
+    async def _ending(self, held: Held, started_at: float, scope: anyio.CancelScope) -> Ending | None:
         """How the attempt ended; None when it is not for us to say."""
         attempt, now = held.attempt, self._database_now(held)
         handler = self._handlers.named(attempt.handler)
@@ -243,7 +251,8 @@ class Runner:
             payload = handler.decode(attempt.payload, attempt.terms.payload_version)
         except InvalidPayload as error:
             return Unrunnable(str(error))
-        return await self._run(Run(held, handler, attempt.terms.timeout or handler.timeout, started_at), payload, now)
+        run = Run(held, handler, attempt.terms.timeout or handler.timeout, started_at, scope)
+        return await self._run(run, payload, now)
 
     def _database_now(self, held: Held) -> datetime:
         """The database's time, as far as can be told without asking it."""
@@ -259,9 +268,8 @@ class Runner:
 
     async def _run(self, run: Run, payload: object, now: datetime) -> Ending | None:
         held, attempt = run.held, run.held.attempt
-        context = context_of(attempt, now + run.timeout)
         # A handler that ignores its limit is judged when its grace ends; the margin is for recording that in time.
-        held.longest = now - attempt.claimed_at + run.timeout + self._policy.timeout_grace + self._policy.lease_margin
+        held.longest = now - attempt.claimed_at + (run.timeout + self._judged_after_timeout)
         self._running[run] = None
         if run.deadline < self._next_watch:
             self.watch_wakeup.set()
@@ -272,16 +280,18 @@ class Runner:
             )
         ending: Ending | None = None
         try:
-            with run.scope:
-                ending = await self._called(run, payload, context)
-        except RuntimeError:
-            # Only leaving the scope raises that: the handler entered one inside of it and never left.
-            leave(run.scope)
-            ending = Failed("the handler left a cancel scope or a task group open") if run.cause is None else None
+            ending = await self._called(run, payload, now)
+        except anyio.get_cancelled_exc_class():
+            if not (run.scope.cancel_called or left_open(run.scope)):
+                raise
         finally:
             del self._running[run]
             if not self._running:
                 self.finished.set()
+        if scopes := left_open(run.scope):
+            for scope in scopes:
+                leave(scope)
+            ending = Failed("the handler left a cancel scope or a task group open") if run.cause is None else None
         if run.leaked:
             self._leak(-1)
             return None  # judged when it leaked
@@ -292,13 +302,14 @@ class Runner:
             self._drop(held)
         return ending
 
-    async def _called(self, run: Run, payload: object, context: Context) -> Ending:
+    async def _called(self, run: Run, payload: object, now: datetime) -> Ending:
         try:
-            invoke = self._invoke if self._middlewares else self._call
-            returned = await invoke(run, payload, context)
+            returned = await self._invoke(run, payload, now)
+            if returned is None:
+                return _DONE
             if isinstance(returned, Retry):
                 return Failed("the handler returned a Retry, which is a policy: to be run again, return RetryAt(when)")
-            return returned if isinstance(returned, Done | RetryAt | SlowDown | Cancel) else Done()
+            return returned if isinstance(returned, Done | RetryAt | SlowDown | Cancel) else _DONE
         except BaseException as error:
             # A handler may raise anything, SystemExit and cancellations of its own included. Only when it was us, or
             # whoever runs us, that cancelled may the cancellation go on.
@@ -306,17 +317,23 @@ class Runner:
                 raise
             return Failed(describe(error))
 
-    async def _invoke(self, run: Run, payload: object, context: Context) -> object:
-        """Call the handler, inside of what is around it."""
+    async def _invoke(self, run: Run, payload: object, now: datetime) -> object:
+        """Call the handler, inside of what is around it, and with its context if anybody wants that."""
+        if not (run.handler.takes_context or self._middlewares):
+            return await self._call(run, payload, None)
+        context = context_of(run.held.attempt, now + run.timeout)
         call: Callable[[], Awaitable[object]] = partial(self._call, run, payload, context)
         for around in reversed(self._middlewares):
             call = partial(around, context, call)
         return await call()
 
-    async def _call(self, run: Run, payload: object, context: Context) -> object:
+    async def _call(self, run: Run, payload: object, context: Context | None) -> object:
         if run.handler.guard is not None and (answer := await run.handler.guard(payload)) is not None:
             return answer
-        await self._leave_if_over(run)
+        # The guard, middlewares or the whole process may have stood still until the lease or the limit was over.
+        self._check(run, self._clock.monotonic())
+        if run.cause is not None:
+            await anyio.sleep_forever()  # until the cancellation arrives, which need not be at the next await
         arguments = run.handler.arguments(payload, context)
         returned: object
         if run.handler.is_async:
@@ -326,12 +343,6 @@ class Runner:
         while returned is not None and inspect.isawaitable(returned):
             returned = await returned  # a plain function round an async one: called, but not run yet
         return returned
-
-    async def _leave_if_over(self, run: Run) -> None:
-        """The guard, middlewares or the whole process may have stood still until the lease or the limit was over."""
-        self._check(run, self._clock.monotonic())
-        if run.cause is not None:
-            await anyio.sleep_forever()  # until the cancellation arrives, which need not be at the next await
 
     async def _in_thread(self, run: Run, arguments: list[object]) -> object:
         """A thread cannot be cancelled: if it outlives its limit and grace, its slot is leaked until it ends."""
@@ -364,18 +375,18 @@ class Runner:
 
     def _end(self, held: Held, ending: Ending, started_at: float) -> None:
         attempt = held.attempt
-        now = self._latest_now(held)
-        verdict = self._verdict(attempt, ending, now)
+        verdict = judge_plainly(attempt, ending) or self._verdict(attempt, ending, self._latest_now(held))
         if verdict is None:
             self._drop(held)  # the row comes due by itself, as interrupted
             return
-        self._ended_count += 1
+        self._pace.ended += 1
         self._suspects -= is_suspect(attempt.interruptions)
         held.ended = True
         delivery = ending.item if isinstance(ending, Delivered) else None
         self._recorder.put(Ended(attempt.claim, verdict, delivery))
         if self._events.wants(AttemptEnded):
-            self._events.emit(ended(attempt, verdict, now, run_s=self._clock.monotonic() - started_at))
+            run_s = self._clock.monotonic() - started_at
+            self._events.emit(ended(attempt, verdict, self._latest_now(held), run_s=run_s))
 
     def _verdict(self, attempt: Attempt, ending: Ending, now: datetime) -> Verdict | None:
         """What to record; what cannot be judged has failed; None when not even that can be said."""

@@ -1,9 +1,10 @@
-"""Slots: the tasks in which attempts are made, begun as handlers need them."""
+"""Slots: the tasks in which attempts are made, begun as handlers need them; and how fast attempts end in them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sized
 
+import anyio
 import anyio.abc
 import anyio.lowlevel
 
@@ -11,11 +12,18 @@ from matrixsched.clock import Clock
 
 TURN_S = 0.005
 """Handlers that never wait are run in turns of this length, so that the other steps get theirs."""
+PACE_SAMPLE_S = 0.05
 
 
 class Slots:
     def __init__(
-        self, line: Sized, running: Sized, run_next: Callable[[], Awaitable[None]], *, most: int, clock: Clock
+        self,
+        line: Sized,
+        running: Sized,
+        run_next: Callable[[anyio.CancelScope], Awaitable[None]],
+        *,
+        most: int,
+        clock: Clock,
     ) -> None:
         """`line` are the attempts that wait for a slot, `running` those whose handlers are under way."""
         self._line = line
@@ -48,18 +56,31 @@ class Slots:
 
     async def _slot(self) -> None:
         self._starting -= 1
+        if not self._turn_changes and self._clock.monotonic() >= self._turn_ends:
+            self._begin_turn()  # the other steps have had theirs while this one waited to begin
         try:
-            while len(self._line):
-                if self._clock.monotonic() < self._turn_ends:
-                    if self._starting <= len(self._running):
-                        self.fill()
-                    await self._run_next()
-                elif self._turn_changes:
-                    return  # whoever waits for the next turn goes on with the line
-                else:
-                    await self._next_turn()
+            goes_on = True
+            while goes_on:
+                # One after another in the same scope, until it is cancelled: it costs more than many a handler.
+                with anyio.CancelScope() as scope:
+                    goes_on = await self._run_in(scope)
         finally:
             self._in_use -= 1
+
+    async def _run_in(self, scope: anyio.CancelScope) -> bool:
+        """Run what is in line; whether there may be more, in another scope."""
+        while len(self._line):
+            if self._clock.monotonic() < self._turn_ends:
+                if self._starting <= len(self._running):
+                    self.fill()
+                await self._run_next(scope)
+                if scope.cancel_called:
+                    return True
+            elif self._turn_changes:
+                return False  # whoever waits for the next turn goes on with the line
+            else:
+                await self._next_turn()
+        return False
 
     async def _next_turn(self) -> None:
         """Let the other steps have theirs. It is one turn for all slots, or they would take it one after another."""
@@ -68,4 +89,28 @@ class Slots:
             await anyio.lowlevel.checkpoint()
         finally:
             self._turn_changes = False
-            self._turn_ends = self._clock.monotonic() + TURN_S
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self._turn_ends = self._clock.monotonic() + TURN_S
+
+
+class Pace:
+    """How many attempts end in a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = (clock.monotonic(), 0)
+        self.ended = 0
+        """Counted by whoever knows."""
+        self.per_s = 0.0
+        """As last measured."""
+
+    def measured(self) -> float:
+        since, count = self._since
+        elapsed = self._clock.monotonic() - since
+        if elapsed >= PACE_SAMPLE_S:
+            # Going down slowly, up at once: a lull says little about how fast handlers are.
+            self.per_s = max((self.ended - count) / elapsed, self.per_s * 0.8)
+            self._since = (since + elapsed, self.ended)
+        return self.per_s

@@ -70,10 +70,15 @@ async def told_goodbye(app: App, proxy: Proxy) -> asyncpg.Connection:
     pool = app.store._pool  # type: ignore[attr-defined]
     (connection,) = [holder._con for holder in pool._holders if holder._con is not None]
     heard = anyio.Event()
-    connection.add_log_listener(lambda *_: heard.set())
+
+    def hear(*_: object) -> None:
+        heard.set()
+
+    connection.add_log_listener(hear)
     proxy.say_goodbye(link)
     with anyio.fail_after(10):
         await heard.wait()
+    connection.remove_log_listener(hear)
     return connection
 
 

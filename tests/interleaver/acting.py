@@ -37,7 +37,7 @@ CALLED_OFF, NAMED = UUID(int=0xCA11ED0FF), UUID(int=0x4E414D45D)
 
 
 def _action(side: Side) -> NewAction:
-    return replace(an_action(side.now), guid=side.guid())
+    return an_action(side.now)._replace(guid=side.guid())
 
 
 def schedule(side: Side) -> Transition[Any]:
@@ -56,7 +56,7 @@ def _writing(side: Side, *, replace_it: bool) -> Transition[Any]:
 def schedule_two(side: Side) -> Transition[Any]:
     """In one statement, which goes in the order of the ids, whatever order they are given in."""
     request = side.guid()
-    batch = [_action(side), replace(_action(side), id="b")]
+    batch = [_action(side), _action(side)._replace(id="b")]
     if side.index % 2:
         batch.reverse()
     return side.do.schedule(batch, request, replace=True, lock_timeout=None, tell=False)
@@ -64,7 +64,7 @@ def schedule_two(side: Side) -> Transition[Any]:
 
 def schedule_other(side: Side) -> Transition[Any]:
     request = side.guid()
-    batch = [replace(_action(side), id="b")]
+    batch = [_action(side)._replace(id="b")]
     return side.do.schedule(batch, request, replace=True, lock_timeout=None, tell=False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +15,7 @@ from matrixsched.store.values import Change, Ended, NewAction
 
 
 async def write(setting: Setting, **options: Any) -> NewAction:
-    new = replace(an_action(setting.now), **({"guid": setting.guid()} | options))
+    new = an_action(setting.now)._replace(**({"guid": setting.guid()} | options))
     await setting.world.run(
         setting.world.do.schedule([new], setting.guid(), replace=True, lock_timeout=None, tell=False)
     )

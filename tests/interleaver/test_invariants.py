@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -94,7 +93,7 @@ WRONG = {
     ),
     "no more pass a gate than it lets through": a_play(
         ["claim-gated"],
-        [GatedClaim(attempts=[ATTEMPT, replace(ATTEMPT, claim=replace(ATTEMPT.claim, guid=OTHER))])],
+        [GatedClaim(attempts=[ATTEMPT, ATTEMPT._replace(claim=ATTEMPT.claim._replace(guid=OTHER))])],
         processing_queue=[HELD, {**HELD, "action_id": "b", "action_guid": str(OTHER)}],
     ),
     "no more hold places than there are": a_play(

@@ -1,6 +1,5 @@
 """What is recorded of an attempt, as a table."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -222,8 +221,8 @@ def test_any_error_text_becomes_one_that_every_database_stores(text):
         (overdue(61 * SECOND, misfire="once"), None),
         (overdue(61 * SECOND, misfire="skip", jitter=80 * SECOND, moved=20 * SECOND), None),
         (overdue(61 * SECOND, misfire="skip", moved=40 * SECOND), None),  # a retry
-        (replace(overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND), tick_failures=1), None),
-        (replace(overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND), interruptions=1), None),
+        (overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND)._replace(tick_failures=1), None),
+        (overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND)._replace(interruptions=1), None),
         (overdue(99 * SECOND, misfire="skip", jitter=HOUR, moved=20 * SECOND), Missed),
         (overdue(timedelta(hours=2), misfire=catch_up(3)), None),
         (overdue(timedelta(hours=3), misfire=catch_up(3)), Missed),

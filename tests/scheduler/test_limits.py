@@ -201,7 +201,7 @@ async def test_workers_elsewhere_are_told(app: App, database_url: str, change: s
     heard = iter(news)
     elsewhere = App(database_url)
     async with elsewhere, anyio.create_task_group() as group:
-        group.start_soon(elsewhere.store.watch, lambda news: next(heard, anyio.Event()).set())
+        group.start_soon(elsewhere.store.watch, lambda *_: next(heard, anyio.Event()).set())
         with anyio.fail_after(DEADLINE_S):
             await news[0].wait()  # it watches
             await changes[change]()

@@ -20,7 +20,7 @@ from matrixsched.errors import (
     GuidMismatch,
     OutcomeUnknown,
 )
-from matrixsched.scheduler import SchedulerPolicy
+from matrixsched.scheduler_policy import SchedulerPolicy
 
 pytestmark = pytest.mark.anyio
 

@@ -30,7 +30,7 @@ from matrixsched.errors import (
 from matrixsched.rules.outcome import Cancel, HandlerOutcome, RetryAt, SlowDown
 from matrixsched.rules.retry import Retry
 from matrixsched.rules.schedule import Every, Repeat, catch_up, cron, every
-from matrixsched.scheduler import SchedulerPolicy
+from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.worker.daemon import Worker
 from simulation.asked import NotingApp
 from simulation.database import EPOCH

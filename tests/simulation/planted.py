@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -206,7 +205,7 @@ def _with_wrong_clock(world: World, schedule: Callable[..., Any]) -> Callable[..
 
     def by_wrong_clock(batch: Any, *arguments: Any, **options: Any) -> Transition[Any]:
         slow = world.clock.now() - timedelta(seconds=5)
-        wrong = [replace(new, at=new.at or slow + new.delay, delay=timedelta(0)) for new in batch]
+        wrong = [new._replace(at=new.at or slow + new.delay, delay=timedelta(0)) for new in batch]
         return schedule(wrong, *arguments, **options)  # type: ignore[no-any-return]
 
     return by_wrong_clock
@@ -381,15 +380,15 @@ PLANTED = (
     Planted(
         "a handler is started although its lease is over",
         all_of(
-            edited(Runner, "run_next", "started_at >= held.trusted_until", "False"),
-            edited(Runner, "_leave_if_over", "self._check(run, self._clock.monotonic())", "pass"),
+            edited(Runner, "_run_next", "started_at >= held.trusted_until", "False"),
+            edited(Runner, "_call", "self._check(run, self._clock.monotonic())", "pass"),
             often_stopped,
         ),
         ("started_in_time",),
     ),
     Planted(
         "a handler is called although its guard took as long as its lease",
-        all_of(edited(Runner, "_leave_if_over", "self._check(run, self._clock.monotonic())", "pass"), often_stopped),
+        all_of(edited(Runner, "_call", "self._check(run, self._clock.monotonic())", "pass"), often_stopped),
         ("started_in_time",),
     ),
     Planted(

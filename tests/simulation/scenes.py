@@ -229,6 +229,7 @@ SHORT_LEASES = {
 }
 BEATS_ALWAYS = {"heartbeat": timedelta(milliseconds=1), "batch_max": 1}
 STOPS_SOON = {"stop_grace": timedelta(seconds=0.2)}
+LOOKS_AHEAD = {"slots_ahead": timedelta(seconds=1)}
 TIDIES_OFTEN = {"tidy_every": timedelta(seconds=0.4)}
 
 SCENES: tuple[Scene, ...] = (
@@ -246,7 +247,7 @@ SCENES: tuple[Scene, ...] = (
     Scene("replaced as seen", _replaced_as_seen, lasts_s=1.5),
     Scene("quarantined", _quarantined, lasts_s=3, policy=SHORT_LEASES, handlers=_deadly),
     Scene("under a limit", _some_under_a_limit, lasts_s=0.6, parts=(OneLimit,)),
-    Scene("stopped before its slot", _stopped_before_its_slot, lasts_s=2, parts=(OneLimit,)),
+    Scene("stopped before its slot", _stopped_before_its_slot, lasts_s=2, parts=(OneLimit,), policy=LOOKS_AHEAD),
     Scene("campaign", _a_message_of_a_campaign, lasts_s=0.5, parts=(OneTemplate,)),
     Scene("told to slow down", _told_to_slow_down, lasts_s=1.3, parts=(ToldOnce,)),
     Scene("two for one place", _two_for_one_place, lasts_s=0.6, parts=(OnePlace,)),

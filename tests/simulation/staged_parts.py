@@ -43,10 +43,10 @@ def staged(world: World, part: type[P]) -> P:
 
 
 class OneLimit(GatesPart):
-    """One key, whose actions start a twentieth of a second from each other."""
+    """One key, whose actions start a tenth of a second from each other."""
 
     async def install(self, app: App) -> None:
-        await app.limits.set(key_limit(KEY), "20/s")
+        await app.limits.set(key_limit(KEY), "10/s")
         self.notes.follow(LIMITS)
 
 
@@ -56,7 +56,7 @@ class OneTemplate(GatesPart):
     async def install(self, app: App) -> None:
         await app.templates.set(TEMPLATE, distribution="uniform")
         await app.quota.set(interval=timedelta(seconds=1))
-        await app.limits.set(GLOBAL, "4/s")
+        await app.limits.set(GLOBAL, "10/s")
         self.notes.follow(LIMITS)
 
 

@@ -354,7 +354,7 @@ async def test_an_overdue_row_is_served_although_incoming_is_always_full(
 
 
 async def test_claims_of_lanes_other_than_the_ungated_one_are_not_made_in_passing(world: World) -> None:
-    await world.run(world.scheduling(replace(world.an_action("gated"), lane="template:x"), world.an_action("free")))
+    await world.run(world.scheduling(world.an_action("gated")._replace(lane="template:x"), world.an_action("free")))
     holder = await world.acquire()
     assert [one.claim.action_id for one in (await world.run(world.moving(holder))).attempts] == ["free"]
     assert (await world.run(world.claiming(holder, lane=UNGATED))).seen == 0

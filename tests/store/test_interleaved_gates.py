@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
 from uuid import UUID
@@ -47,7 +46,7 @@ UNLOCKED_LIMITS = (Mutant("lock_limits", "order by l.name for no key update skip
 async def fill(world: World, guid: UUID, *ids: str, lane: Lane, shard: int = 0) -> None:
     """Actions that are due, before their gate."""
     batch = [
-        replace(world.an_action(id), shard=shard, lane=lane.name, template=lane.template, priority=lane.priority)
+        world.an_action(id)._replace(shard=shard, lane=lane.name, template=lane.template, priority=lane.priority)
         for id in ids
     ]
     await world.run(world.scheduling(*batch))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -27,7 +26,7 @@ Case = tuple[str, Transition[Any]]
 
 async def put_off(world: World, id: str = "a", **options: Any) -> None:
     """An action waits in processing."""
-    action = replace(world.an_action(id, at=world.now + HOUR), **options)
+    action = world.an_action(id, at=world.now + HOUR)._replace(**options)
     await world.run(world.scheduling(action))
     holder = await world.acquire()
     await world.run(world.moving(holder))
@@ -142,7 +141,7 @@ def changing(world: World, how: str, expected: UUID) -> Transition[Any]:
 
 
 async def test_an_event_that_a_twin_of_the_move_has_in_hand_is_not_moved_again(world: World):
-    await world.run(world.scheduling(replace(world.an_action("a"), lane=EVENT)))
+    await world.run(world.scheduling(world.an_action("a")._replace(lane=EVENT)))
     holder = await world.acquire()
     first, moved = await world.open(world.moving(holder))
     assert len(moved.attempts) == 1
@@ -151,7 +150,7 @@ async def test_an_event_that_a_twin_of_the_move_has_in_hand_is_not_moved_again(w
 
 
 async def test_an_event_that_was_moved_run_and_recorded_meanwhile_is_not_handed_out_again(world: World):
-    await world.run(world.scheduling(replace(world.an_action("a"), lane=EVENT)))
+    await world.run(world.scheduling(world.an_action("a")._replace(lane=EVENT)))
     holder = await world.acquire()
     twin = await world.paused(world.moving(holder))
     (attempt,) = (await world.run(world.moving(holder))).attempts

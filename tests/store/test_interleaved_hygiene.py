@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -35,7 +34,7 @@ TAKE_WITHOUT_LOCK = Mutant("take_chore", "for update skip locked", "")
 
 async def waiting(world: World, *ids: str) -> list[NewAction]:
     """Actions that are due in an hour and expire before that; the clock stands at their expiry."""
-    batch = [replace(world.an_action(id, at=world.now + HOUR), expires_at=world.now + LEASE) for id in ids]
+    batch = [world.an_action(id, at=world.now + HOUR)._replace(expires_at=world.now + LEASE) for id in ids]
     await world.run(world.scheduling(*batch))
     guid = await world.acquire()
     await world.run(world.moving(guid))
@@ -103,7 +102,7 @@ async def test_an_attempt_whose_lease_is_prolonged_after_all_does_not_expire(
     world: World, taken_out: Sequence[Taken]
 ) -> None:
     await world.take_out(taken_out)
-    await world.run(world.scheduling(replace(world.an_action("a"), expires_at=world.now + LEASE)))
+    await world.run(world.scheduling(world.an_action("a")._replace(expires_at=world.now + LEASE)))
     attempt = (await world.take())["a"]
     world.clock.advance(LEASE)
     held = await world.paused(expiring(world))

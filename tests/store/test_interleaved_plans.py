@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -25,7 +24,7 @@ async def messages(world: World) -> None:
     """One of each template, due before its gate."""
     for name, lane in LANES.items():
         await world.run(world.do.put_template(name, TemplateChange()))
-        await world.run(world.scheduling(replace(world.an_action(name), lane=lane.name, template=name)))
+        await world.run(world.scheduling(world.an_action(name)._replace(lane=lane.name, template=name)))
     guid = await world.acquire()
     moved = await world.run(world.moving(guid, claim_limit=0))
     assert set(moved.gated_lanes) == {lane.name for lane in LANES.values()}

@@ -16,7 +16,7 @@ from support.interleaving import DEADLINE_S, HANDLER, LEASE, Mutant, Session, Ta
 from matrixsched import App, State
 from matrixsched.clock import ManualClock
 from matrixsched.errors import DatabaseBusy, OutcomeUnknown
-from matrixsched.scheduler import SchedulerPolicy
+from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.store.opening import open_store
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.transition import Transition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -31,7 +30,7 @@ PLAN_WITHOUT_TURN = Mutant("plan_window.turn", "for update skip locked", "")
 
 
 def a_message(world: World, id: str = "a") -> NewAction:
-    return replace(world.an_action(id, at=world.now + HOUR), template="promo")
+    return world.an_action(id, at=world.now + HOUR)._replace(template="promo")
 
 
 async def waiting(world: World, *ids: str) -> None:
@@ -114,7 +113,7 @@ async def test_a_planner_does_not_wait_for_another_and_does_not_plan_twice(
     await world.take_out(taken_out)
     await world.run(world.do.put_template("promo", TemplateChange()))
     lane = Lane(handler=HANDLER, template="promo").name
-    await world.run(world.scheduling(replace(a_message(world), at=world.now, lane=lane)))
+    await world.run(world.scheduling(a_message(world)._replace(at=world.now, lane=lane)))
     guid = await world.acquire()
     await world.run(world.moving(guid))
     first, planned = await world.open(world.do.plan_window("first"))

@@ -28,7 +28,10 @@ from matrixsched.store.store import Store
 
 pytestmark = pytest.mark.anyio
 
-ALL_MIGRATIONS = ["0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores", "0005_queues", "0006_events"]
+ALL_MIGRATIONS = [
+    *("0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores", "0005_queues", "0006_events"),
+    "0007_indexes",
+]
 DIALECTS = ("postgresql", "sqlite")
 DAY = timedelta(days=1)
 
@@ -123,7 +126,7 @@ async def test_a_newer_schema_that_this_library_may_use_works(store: Store, data
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 6"),
+        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 7"),
         ("schema_version = 1", "is at schema 1, this library needs 6 or newer"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import anyio
+import asyncpg
 import psycopg
 import pytest
 from support.interleaving import HANDLER, LEASE, an_action
@@ -22,11 +23,12 @@ from matrixsched.clock import ManualClock
 from matrixsched.rules.action import EVENT, UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
 from matrixsched.rules.outcome import Verdict
 from matrixsched.store.chores import TIDY
+from matrixsched.store.postgresql.connection import PLANNING, Connection
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
 from matrixsched.store.stock import BEGINNING
-from matrixsched.store.transition import Ask, Transition
+from matrixsched.store.transition import Ask, Conversation, Transition
 from matrixsched.store.values import Change, Ended, Holding, SweepPosition, TidyPosition
 
 SHARDS = 4
@@ -235,6 +237,12 @@ def plans(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]
         plans_of(connection)
         connection.execute(FILL)
         found["made when the tables were empty"] = plans_of(connection)
+        with psycopg.connect(dsn, autocommit=True, prepare_threshold=None) as ours:
+            for setting, value in PLANNING.items():
+                ours.execute("select set_config(%s, %s, false)", [setting, value])
+            for hot, ask in ASKS.items():
+                prepare(ours, PREPARED[hot], ask)
+            found["ours, never analysed"] = plans_of(ours)
         connection.execute("vacuum analyze")
         found["generic"] = plans_of(connection)
         connection.execute("set plan_cache_mode = force_custom_plan")
@@ -249,13 +257,71 @@ ROWS_THROWN_AWAY_MAX = 5 * LIMIT
 """Parts of a statement pick theirs from the batch; comparing each row of it with each would be LIMIT times LIMIT."""
 
 
-@pytest.mark.parametrize("made", ["made when the tables were empty", "generic", "custom"])
+@pytest.mark.parametrize("made", ["made when the tables were empty", "ours, never analysed", "generic", "custom"])
 @pytest.mark.parametrize("name", [*HOT, "unblock"])
 def test_a_hot_statement_reads_no_more_than_its_batch(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
     plan = plans[made][name]
     assert plan.full_scans == []
     assert plan.rows_read <= ROWS_READ_MAX
     assert plan.rows_thrown_away <= ROWS_THROWN_AWAY_MAX
+
+
+def _reading() -> Conversation[int]:
+    """How many rows of the processing queue were read so far."""
+    yield Ask(statement("postgresql", "default", "flush", "select pg_stat_force_next_flush()"), {})
+    text = (
+        "select idx_tup_fetch + seq_tup_read as read from pg_stat_user_tables "
+        "where schemaname = 'matrixsched' and relname = 'processing_queue'"
+    )
+    (row,) = yield Ask(statement("postgresql", "default", "read", text), {})
+    return int(row["read"])
+
+
+@pytest.mark.anyio
+async def test_plans_of_empty_tables_are_made_anew_when_many_rows_come(postgres_dsn: str) -> None:
+    await install(postgres_dsn)
+    store = PostgresStore(postgres_dsn, "default", connections=1, clock=CLOCK)
+    await store.open()
+    reading = Transition("reading", _reading)
+
+    async def rows_read_to_record(ended: list[Ended]) -> int:
+        before = await store.run(reading)
+        await store.run(DO.record(ended, history_max=50))
+        return await store.run(reading) - before
+
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("alter table matrixsched.processing_queue set (autovacuum_enabled = off)")
+        connection.execute(FILL)
+        connection.execute("delete from matrixsched.processing_queue")
+        connection.execute("vacuum analyze matrixsched.processing_queue")
+        await rows_read_to_record(ENDED[:1])
+        connection.execute("select pg_temp.queue('future ', '', null)")
+    read = [await rows_read_to_record(ENDED) for _ in range(2)]
+    await store.close()
+    assert read[0] > 100_000  # as planned for the empty table
+    assert read[1] < ROWS_READ_MAX
+
+
+@pytest.mark.anyio
+async def test_plans_are_made_anew_after_a_while(postgres_dsn: str) -> None:
+    connection = await asyncpg.connect(postgres_dsn, connection_class=Connection)
+    await connection.begin_session(100.0, prepares=True)
+    asked: list[str] = []
+    with connection.query_logger(lambda record: asked.append(record.query)):
+        for now in (101.0, 119.0, 121.0, 122.0):
+            await connection.renew_plans(now)
+    await connection.close()
+    assert asked == ["discard plans"]
+
+
+@pytest.mark.anyio
+async def test_a_session_is_left_as_it_is_where_statements_are_not_prepared(postgres_dsn: str) -> None:
+    connection = await asyncpg.connect(postgres_dsn, connection_class=Connection, statement_cache_size=0)
+    await connection.begin_session(100.0, prepares=False)
+    found = {name: await connection.fetchval("select current_setting($1)", name) for name in PLANNING}
+    await connection.renew_plans(1000.0)
+    await connection.close()
+    assert found == {"plan_cache_mode": "auto", "enable_seqscan": "on", "jit": "on"}
 
 
 @pytest.mark.parametrize("made", ["generic", "custom"])

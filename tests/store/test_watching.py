@@ -8,9 +8,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from matrixsched import App
+from matrixsched import App, call
 from matrixsched.queues import parse_contract
-from matrixsched.store.news import News, news_of
+from matrixsched.rules.names import shard_of
+from matrixsched.store.news import News, tell
 from matrixsched.store.opening import open_store
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +35,7 @@ async def test_watching_begins_with_a_wake_up_for_what_was_written_before(watche
     await app.init(shards=1)
     async with app, anyio.create_task_group() as group:
         told = anyio.Event()
-        group.start_soon(app.store.watch, lambda news: told.set())
+        group.start_soon(app.store.watch, lambda *_: told.set())
         with anyio.fail_after(DEADLINE_S):
             await told.wait()
         group.cancel_scope.cancel()
@@ -47,7 +48,7 @@ async def test_postgresql_tells_what_news_are_of_so_that_nobody_else_looks(postg
     await app.init(shards=1)
     send, receive = anyio.create_memory_object_stream[News](100)
     async with app, send, receive, anyio.create_task_group() as group:
-        group.start_soon(app.store.watch, send.send_nowait)
+        group.start_soon(app.store.watch, lambda news, _=None: send.send_nowait(news))
         storage = app.queues.storage_over(app.store)
         with anyio.fail_after(DEADLINE_S):
             assert await receive.receive() == News.ANYTHING
@@ -65,7 +66,42 @@ async def test_postgresql_tells_what_news_are_of_so_that_nobody_else_looks(postg
     ("payload", "news"), [("actions", News.ACTIONS), ("queues", News.QUEUES), ("", News.ANYTHING), ("x", News.ANYTHING)]
 )
 def test_what_other_releases_tell_may_be_of_anything(payload: str, news: News):
-    assert news_of(payload) is news
+    assert heard(payload) == (news, None)
+
+
+def test_news_of_actions_may_name_the_only_shard_they_are_in():
+    assert heard("actions:17") == (News.ACTIONS, 17)
+    assert heard("actions:x") == (News.ACTIONS, None)
+
+
+def heard(payload: str) -> tuple[News, int | None]:
+    told = list[tuple[News, int | None]]()
+
+    def hear(news: News, shard: int | None = None) -> None:
+        told.append((news, shard))
+
+    tell(hear, payload)
+    (one,) = told
+    return one
+
+
+async def test_postgresql_tells_the_shard_of_new_actions_if_it_is_one(postgres_dsn: str):
+    app = App(postgres_dsn)
+    await app.init(shards=4)
+    send, receive = anyio.create_memory_object_stream[int | None](100)
+
+    def hear(news: News, shard: int | None = None) -> None:
+        send.send_nowait(shard)
+
+    async with app, send, receive, anyio.create_task_group() as group:
+        group.start_soon(app.store.watch, hear)
+        with anyio.fail_after(DEADLINE_S):
+            assert await receive.receive() is None
+            await app.schedule("send", id="a")
+            assert await receive.receive() == shard_of("a", 4)
+            await app.schedule_many(call("send", number) for number in range(100))
+            assert await receive.receive() is None
+        group.cancel_scope.cancel()
 
 
 async def test_watching_can_end_at_any_moment_without_a_trace(watched_url):
@@ -74,7 +110,7 @@ async def test_watching_can_end_at_any_moment_without_a_trace(watched_url):
     async with app:
         for moments in range(30):
             async with anyio.create_task_group() as group:
-                group.start_soon(app.store.watch, lambda news: None)
+                group.start_soon(app.store.watch, lambda *_: None)
                 for _ in range(moments):
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()

@@ -6,7 +6,7 @@ import pytest
 
 from matrixsched import Outcome, Retry, State
 from matrixsched.errors import BadInput, DatabaseUnavailable, InvalidDuration, InvalidId, InvalidNumber, OutcomeUnknown
-from matrixsched.scheduler import SchedulerPolicy
+from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.store.transitions import TRANSITION_NAMES, Transitions
 from matrixsched.testing import stage
 

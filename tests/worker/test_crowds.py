@@ -11,6 +11,7 @@ from matrixsched import App, call
 from matrixsched.events import OutcomesRecorded
 from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
+from matrixsched.worker.runner import BATCHES_MAX
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
 
@@ -85,7 +86,7 @@ async def test_claims_side_by_side_take_no_more_than_there_is_room_for(app: App)
     worker = Worker(app, WorkerPolicy(concurrency=4, batch_max=20))
     await scheduled(app)
     await run_all(app, worker, CROWD)
-    assert max(held) <= 2 * 20
+    assert max(held) <= 20 * BATCHES_MAX
 
 
 async def test_what_is_being_claimed_leaves_no_room_to_others(app: App):

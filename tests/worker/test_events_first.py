@@ -152,7 +152,7 @@ async def test_who_knows_an_event_is_told_when_others_have_parked_it(
     told: list[anyio.Event] = [anyio.Event()]
     async with App(database_url, clock=clock) as elsewhere, anyio.create_task_group() as watching:
         elsewhere.action("unlike")(lambda: None)
-        watching.start_soon(app.store.watch, lambda news: told[-1].set())
+        watching.start_soon(app.store.watch, lambda *_: told[-1].set())
         with anyio.fail_after(DEADLINE_S):
             await told[-1].wait()  # of what was written before
             told.append(anyio.Event())

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from matrixsched import App, State, call
 from matrixsched.errors import DatabaseBusy
 from matrixsched.events import OutcomesRecorded
-from matrixsched.scheduler import SchedulerPolicy
+from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio

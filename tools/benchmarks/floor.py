@@ -127,6 +127,7 @@ ACQUIRING: dict[str, object] = {
     "lanes_max": 0,
     "turn": "oldest",
     "only_events": False,
+    "told": None,
 }
 
 TAKING: dict[str, object] = {
@@ -144,22 +145,21 @@ TAKING: dict[str, object] = {
 
 
 def _outcomes(rows: Sequence[Row], fence: Mapping[str, object]) -> dict[str, object]:
-    """A success for each claimed row."""
-    count = len(rows)
+    """A success for each claimed row; what all have is said once, as the library does."""
     return {
-        "shard_ids": [fence["shard_id"]] * count,
+        "shard_ids": [fence["shard_id"]],
         "action_ids": [row["action_id"] for row in rows],
         "action_guids": [row["action_guid"] for row in rows],
         "attempts": [row["attempt"] for row in rows],
-        "claimed_by": [fence["sync_guid"]] * count,
-        "outcomes": ["succeeded"] * count,
-        "states": ["done"] * count,
-        "ticks": [row["tick"] for row in rows],
+        "claimed_by": [fence["sync_guid"]],
+        "outcomes": ["succeeded"],
+        "states": ["done"],
+        "ticks": [0],
         "tick_at": [row["tick_at"] for row in rows],
-        "tick_failures": [0] * count,
-        "next_at": [None] * count,
-        "delays": [None] * count,
-        "errors": [None] * count,
+        "tick_failures": [0],
+        "next_at": [],
+        "delays": [],
+        "errors": [],
         "history_max": HISTORY_MAX,
     }
 
@@ -171,7 +171,6 @@ def _batches(count: int, run: Run) -> Iterator[dict[str, object]]:
 
 
 def _batch(numbers: range, run: Run) -> dict[str, object]:
-    size = len(numbers)
     request: UUID = uuid4()
     by_id = {f"due-{number}": number for number in numbers}
     ordered = sorted((shard_of(action_id, run.shards), action_id) for action_id in by_id)
@@ -179,17 +178,17 @@ def _batch(numbers: range, run: Run) -> dict[str, object]:
         "shard_ids": [shard for shard, _ in ordered],
         "action_ids": [action_id for _, action_id in ordered],
         "action_guids": [uuid4() for _ in ordered],
-        "request_guids": [request] * size,
-        "handlers": ["count"] * size,
+        "request_guids": [request],
+        "handlers": ["count"],
         "payloads": [str(by_id[action_id]).encode() for _, action_id in ordered],
-        "terms": ["{}"] * size,
-        "lanes": [""] * size,
-        "priorities": [0] * size,
-        "templates": [None] * size,
-        "zones": [None] * size,
-        "expires_at": [None] * size,
-        "ats": [None] * size,
-        "delays": [timedelta(0)] * size,
+        "terms": ["{}"],
+        "lanes": [""],
+        "priorities": [0],
+        "templates": [],
+        "zones": [],
+        "expires_at": [],
+        "ats": [],
+        "delays": [timedelta(0)],
         "replace": True,
         "noted": [],
         "only_if_new": False,

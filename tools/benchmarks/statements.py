@@ -63,6 +63,8 @@ select (select count(*) from matrixsched.incoming_queue),
        (select count(*) from matrixsched.attempt_history)
 """
 
+TABLE_BYTES = "select pg_total_relation_size('matrixsched.{table}')"
+
 CLAIMED = "select count(*) from matrixsched.processing_queue where claimed_by is not null"
 
 WAITING = "select count(*) from matrixsched.processing_queue"

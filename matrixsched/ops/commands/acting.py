@@ -11,6 +11,7 @@ import typer
 from matrixsched.app import App
 from matrixsched.clock import SystemClock
 from matrixsched.errors import MatrixSchedError, WrongUse
+from matrixsched.lookups import LIST_LIMIT_MAX
 from matrixsched.ops import actions, bulk
 from matrixsched.ops.bulk import FINISHED_BADLY, Selection, Tally, Verb
 from matrixsched.ops.commands.repeating import (
@@ -30,7 +31,6 @@ from matrixsched.ops.render import as_argument, say, show_facts, show_rows, show
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.schedule import PREVIEW_MAX, upcoming
-from matrixsched.scheduler import LIST_LIMIT_MAX
 
 commands = typer.Typer(help="See actions, and change them.", no_args_is_help=True)
 

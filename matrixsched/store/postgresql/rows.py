@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+from typing import TypeVar
 from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, Claim, Meta, Outcome, Spec, State, Status
@@ -9,25 +11,33 @@ from matrixsched.rules.lanes import key_in
 from matrixsched.store.codec import decode_terms
 from matrixsched.store.transition import Row
 
+T = TypeVar("T")
+
+
+def column(values: list[T]) -> list[T]:
+    """A column of a batch that is never null: if all are alike, one stands for all.
+
+    Of an array asyncpg looks at each value, for others inside of it, which takes longer than most other things here.
+    """
+    return values[:1] if values and values.count(values[0]) == len(values) else values
+
+
+def sparse_column(values: list[T | None]) -> list[T | None]:
+    """A column of a batch in which most often all are null: then it has no values at all."""
+    return [] if values.count(None) == len(values) else values
+
+
+_CLAIM = itemgetter("action_id", "action_guid", "attempt")
+_BEFORE_TERMS = itemgetter("claimed_at", "due_at", "handler", "payload")
+_AFTER_TERMS = itemgetter(
+    *("version", "priority", "template", "zone", "expires_at", "tick", "tick_at", "tick_failures", "interrupted")
+)
+
 
 def attempt_of(row: Row, shard: int, sync_guid: UUID) -> Attempt:
-    return Attempt(
-        claim=Claim(shard, row["action_id"], row["action_guid"], row["attempt"], sync_guid),
-        claimed_at=row["claimed_at"],
-        due_at=row["due_at"],
-        handler=row["handler"],
-        payload=row["payload"],
-        terms=decode_terms(row["terms"]),
-        version=row["version"],
-        priority=row["priority"],
-        template=row["template"],
-        zone=row["zone"],
-        expires_at=row["expires_at"],
-        tick=row["tick"],
-        tick_at=row["tick_at"],
-        tick_failures=row["tick_failures"],
-        interruptions=row["interrupted"],
-    )
+    # By position, in the order of the fields: this is done for each action that is run.
+    claim = Claim._make((shard, *_CLAIM(row), sync_guid))
+    return Attempt._make((claim, *_BEFORE_TERMS(row), decode_terms(row["terms"]), *_AFTER_TERMS(row), None, None))
 
 
 def action_of(row: Row) -> Action:

@@ -1,8 +1,8 @@
-"""The store on PostgreSQL: asyncpg connections without session state, so that it also works behind a pooler."""
+"""The store on PostgreSQL: asyncpg connections; where statements are not prepared without session state, so that it
+also works behind a pooler."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,11 +24,13 @@ from matrixsched.errors import (
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_shard_count
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
-from matrixsched.store.news import News, news_of
+from matrixsched.store.news import Hearing, News, tell
+from matrixsched.store.postgresql.at_hand import AtHand
+from matrixsched.store.postgresql.connection import CONFUSED, Connection, connect, is_closed
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
 from matrixsched.store.statements import Dialect, namespace
-from matrixsched.store.transition import Ask, Row, Transaction, Transition
+from matrixsched.store.transition import Transaction, Transition
 from matrixsched.store.values import Pool
 
 T = TypeVar("T")
@@ -40,15 +42,10 @@ CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 10.0
 """How long a transition may wait for a connection."""
 STATEMENT_TIMEOUT_S = 30.0
-PLAN_LIFETIME_S = 20.0
-"""How long a prepared statement is kept. Its plan suits the tables as they were: one made for a hundred rows reads them
-all, and would go on doing so when a hundred thousand have come, until the next ANALYZE."""
 CONFLICTS_MAX = 5
 """How often a transition is begun again after the database rolled it back by itself (deadlock, serialization)."""
 
 _CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-# Of a connection that is lost, and of one to which the server said goodbye while nobody asked: confused from then on.
-_CONFUSED = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _INIT_RACES = (
     asyncpg.UniqueViolationError,
     asyncpg.DuplicateObjectError,
@@ -57,15 +54,6 @@ _INIT_RACES = (
     asyncpg.InternalServerError,  # "tuple concurrently updated"
     *_CONFLICT,
 )
-
-
-class _Connection(asyncpg.Connection):  # type: ignore[misc]
-    is_read_committed = True
-    """Whether a transaction is READ COMMITTED here, as our statements need it, without being told."""
-
-    def get_reset_query(self) -> str:
-        # There is no session state to reset, and the round trip would be as long as many a statement.
-        return ""
 
 
 class PostgresStore:
@@ -91,6 +79,7 @@ class PostgresStore:
         self._prepared_statements = prepared_statements
         self._listen = listen
         self._pool: asyncpg.Pool | None = None
+        self._at_hand = AtHand(self._clock)
         self._waiting = self._served = 0
         self._waited_s = 0.0
         self.installation = installation
@@ -105,7 +94,7 @@ class PostgresStore:
     @property
     def pool(self) -> Pool:
         pool = self._pool
-        size, idle = (0, 0) if pool is None else (pool.get_size(), pool.get_idle_size())
+        size, idle = (0, 0) if pool is None else (pool.get_size(), pool.get_idle_size() + len(self._at_hand))
         return Pool(
             most=self._connections,
             open=size,
@@ -133,8 +122,8 @@ class PostgresStore:
                 min_size=0,  # a pool that has to keep some fills the log with traces while the database is away
                 max_size=self._connections,
                 command_timeout=STATEMENT_TIMEOUT_S,
-                connect=_connect,
-                init=_note_isolation,
+                connect=connect,
+                init=self._begin_session,
                 **self._how(),
             )
             async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S):
@@ -142,16 +131,21 @@ class PostgresStore:
         except Exception as error:
             raise self._connecting(error) from None
 
+    async def _begin_session(self, connection: Connection) -> None:
+        await connection.begin_session(self._clock.monotonic(), prepares=self._prepared_statements)
+
     def _how(self) -> dict[str, Any]:
         return {
-            "connection_class": _Connection,
+            "connection_class": Connection,
             "timeout": CONNECT_TIMEOUT_S,
             "statement_cache_size": 256 if self._prepared_statements else 0,
-            "max_cached_statement_lifetime": PLAN_LIFETIME_S,
+            "max_cached_statement_lifetime": 0,  # see Connection.renew_plans
             "server_settings": {"application_name": "matrixsched"},
         }
 
     async def close(self) -> None:
+        for connection in self._at_hand.clear():
+            await self._release(connection)
         pool, self._pool = self._pool, None
         if pool is not None:
             with anyio.move_on_after(CONNECT_TIMEOUT_S, shield=True) as limit:
@@ -174,10 +168,10 @@ class PostgresStore:
         broken = True
         try:
             if connection.is_read_committed and not isinstance(transition, Transaction):
-                answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
+                answer = await transition.converse_async(connection.ask)
             else:
                 async with connection.transaction(isolation="read_committed"):
-                    answer = await transition.converse_async(lambda ask: _fetch(connection, ask))
+                    answer = await transition.converse_async(connection.ask)
             broken = False
             return answer
         except _CONFLICT:
@@ -185,7 +179,7 @@ class PostgresStore:
             raise
         except Exception as error:
             # After a time limit the statement may still be under way: the connection is not to be handed on.
-            broken = _is_closed(connection) or isinstance(error, TimeoutError | asyncpg.InternalClientError)
+            broken = is_closed(connection) or isinstance(error, TimeoutError | asyncpg.InternalClientError)
             raise self._failed(transition.name, error) from None
         finally:
             await self._put_back(connection, broken)
@@ -193,14 +187,25 @@ class PostgresStore:
     async def _connection(self) -> asyncpg.Connection:
         if self._pool is None:
             raise NotOpen("the store is not open")
+        connection = self._at_hand.take() or await self._acquired(self._pool)
+        try:
+            await connection.renew_plans(self._clock.monotonic())
+        except Exception as error:
+            await self._put_back(connection, broken=True)
+            raise self._connecting(error) from None
+        except BaseException:
+            await self._put_back(connection, broken=True)
+            raise
+        self._served += 1
+        return connection
+
+    async def _acquired(self, pool: asyncpg.Pool) -> asyncpg.Connection:
         asked_at = self._clock.monotonic()
         self._waiting += 1
         try:
-            connection = await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
-            self._served += 1
-            return connection
+            return await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
         except Exception as error:
-            if isinstance(error, TimeoutError) and self._pool.get_size() >= self._connections:
+            if isinstance(error, TimeoutError) and pool.get_size() >= self._connections:
                 raise DatabaseBusy(f"all {self._connections} connections to {self.description} are in use") from None
             raise self._connecting(error) from None
         finally:
@@ -211,13 +216,23 @@ class PostgresStore:
         if self._pool is None:
             connection.terminate()
             return
+        # One that is closed is gone from the pool already; one in a transaction was left in the middle of it.
+        broken = broken or is_closed(connection) or connection.is_in_transaction()
         if broken:
             # Also after a cancellation: a statement may still be under way, nobody must be handed this connection.
             # If it was lost, the pool has taken it back already, and says so.
-            with suppress(*_CONFUSED):
+            with suppress(*CONFUSED):
                 connection.terminate()
-        with anyio.move_on_after(1, shield=True):
-            await self._pool.release(connection)
+        if broken or self._waiting:
+            await self._release(connection)
+        else:
+            self._at_hand.put(connection)
+
+    async def _release(self, connection: asyncpg.Connection) -> None:
+        """Give it back to the pool, for others who wait, or for it to close."""
+        if self._pool is not None:
+            with anyio.move_on_after(1, shield=True):
+                await self._pool.release(connection)
 
     def _connecting(self, error: Exception) -> MatrixSchedError:
         if isinstance(error, MatrixSchedError):
@@ -272,7 +287,7 @@ class PostgresStore:
         except Exception as error:
             raise self._failed("upgrade", error) from None
         finally:
-            await self._put_back(connection, _is_closed(connection))
+            await self._put_back(connection, broken=False)
 
     async def _apply(self, connection: asyncpg.Connection, prefix: str, shard_count: int) -> list[str]:
         rows = await connection.fetch(f"select number, checksum from {prefix}migrations")  # noqa: S608
@@ -306,28 +321,28 @@ class PostgresStore:
         except Exception as error:
             raise self._failed("drop", error) from None
         finally:
-            await self._put_back(connection, _is_closed(connection))
+            await self._put_back(connection, broken=False)
 
-    async def watch(self, changed: Callable[[News], None]) -> None:
+    async def watch(self, changed: Hearing) -> None:
         if not self._listen:
             await anyio.sleep_forever()
         failures = 0
         while True:
             try:
                 await self._listen_once(changed)
-            except (OSError, asyncpg.PostgresError, TimeoutError, *_CONFUSED):
+            except (OSError, asyncpg.PostgresError, TimeoutError, *CONFUSED):
                 failures += 1
             else:
                 failures = 1
             await self._clock.sleep(backoff_s(failures, first=0.1, most=5, spread=self._chance.random()))
 
-    async def _listen_once(self, changed: Callable[[News], None]) -> None:
+    async def _listen_once(self, changed: Hearing) -> None:
         """Listen until the connection ends."""
-        connection = await _connect(self._url, **self._how())
+        connection = await connect(self._url, **self._how())
         ended = anyio.Event()
         connection.add_termination_listener(lambda _: ended.set())
         try:
-            await connection.add_listener(channel_of(self.installation), lambda *told: changed(news_of(told[-1])))
+            await connection.add_listener(channel_of(self.installation), lambda *told: tell(changed, told[-1]))
             changed(News.ANYTHING)  # what was told before we listened
             await ended.wait()
         finally:
@@ -338,41 +353,10 @@ _UNKNOWN = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
-    *_CONFUSED,
+    *CONFUSED,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
-
-
-async def _note_isolation(connection: _Connection) -> None:
-    """Find out once for a connection, so that the usual case costs nothing.
-
-    Where an operator chose another default, each transition says it with its BEGIN, at the price of two round trips. A
-    setting of the session would be cheaper, but poolers refuse it at the start or hand it on to strangers.
-    """
-    connection.is_read_committed = await connection.fetchval("show transaction_isolation") == "read committed"
-
-
-async def _connect(*where: Any, **how: Any) -> asyncpg.Connection:
-    """Connect, also if the caller is cancelled meanwhile: asyncpg would leave an error behind that nobody awaits."""
-    with anyio.CancelScope(shield=True):
-        return await asyncpg.connect(*where, **how)
-
-
-def _is_closed(connection: asyncpg.Connection) -> bool:
-    """Of one that was lost while in use nothing can be asked: the pool has taken it back by then."""
-    try:
-        return bool(connection.is_closed())
-    except _CONFUSED:
-        return True
-
-
-async def _fetch(connection: asyncpg.Connection, ask: Ask) -> Sequence[Row]:
-    statement = ask.statement
-    rows: Sequence[Row] = await connection.fetch(
-        statement.positional, *[ask.parameters[name] for name in statement.parameters]
-    )
-    return rows

@@ -25,7 +25,7 @@ from matrixsched.store.postgresql.hygiene import PostgresHygiene
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.queues import PostgresQueues
 from matrixsched.store.postgresql.reports import PostgresReports
-from matrixsched.store.postgresql.rows import action_of, attempt_of
+from matrixsched.store.postgresql.rows import action_of, attempt_of, column, sparse_column
 from matrixsched.store.postgresql.semaphores import PostgresSemaphores
 from matrixsched.store.postgresql.stock import PostgresStock
 from matrixsched.store.transition import Ask, Conversation, Row, transition
@@ -212,6 +212,7 @@ class PostgresTransitions(
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
+        told: int | None = None,
     ) -> Conversation[Acquired]:
         (row,) = yield self._ask(
             "acquire_shard",
@@ -224,11 +225,12 @@ class PostgresTransitions(
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
             only_events=only_events,
+            told=told,
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
-        told = ((EVENT, row["event"]), (UNGATED, row["due"]), (COMING, row["coming"]))
-        due = [lane for lane, is_due in told if is_due]
+        due_lanes = ((EVENT, row["event"]), (UNGATED, row["due"]), (COMING, row["coming"]))
+        due = [lane for lane, is_due in due_lanes if is_due]
         return Acquired(
             now=row["now"],
             shard=row["shard_id"],
@@ -342,18 +344,22 @@ class PostgresTransitions(
         verdicts = [one.verdict for one in ended]
         rows = yield self._ask(
             "record",
-            **_claims([one.claim for one in ended]),
-            outcomes=[verdict.outcome for verdict in verdicts],
-            states=[verdict.state for verdict in verdicts],
-            ticks=[verdict.tick for verdict in verdicts],
-            tick_at=[verdict.tick_at for verdict in verdicts],
-            tick_failures=[verdict.tick_failures for verdict in verdicts],
-            next_at=[verdict.next_at for verdict in verdicts],
-            delays=[verdict.delay for verdict in verdicts],
-            errors=[verdict.error for verdict in verdicts],
+            shard_ids=column([one.claim.shard for one in ended]),
+            action_ids=[one.claim.action_id for one in ended],
+            action_guids=[one.claim.guid for one in ended],
+            attempts=column([one.claim.attempt for one in ended]),
+            claimed_by=column([one.claim.claimed_by for one in ended]),
+            outcomes=column([verdict.outcome for verdict in verdicts]),
+            states=column([verdict.state for verdict in verdicts]),
+            ticks=column([verdict.tick for verdict in verdicts]),
+            tick_at=column([verdict.tick_at for verdict in verdicts]),
+            tick_failures=column([verdict.tick_failures for verdict in verdicts]),
+            next_at=sparse_column([verdict.next_at for verdict in verdicts]),
+            delays=sparse_column([verdict.delay for verdict in verdicts]),
+            errors=sparse_column([verdict.error for verdict in verdicts]),
             history_max=history_max,
         )
-        answers = {row["action_guid"]: Answer(row["answer"]) for row in rows}
+        answers = {row["action_guid"]: _ANSWERS[row["answer"]] for row in rows}
         if superseded := [one.claim for one in ended if answers[one.claim.guid] is Answer.SUPERSEDED]:
             yield self._unblock(superseded)
         return answers
@@ -390,22 +396,25 @@ class PostgresTransitions(
         return Backlog(now=row["now"], due=row["due"], oldest_due_at=row["oldest_due_at"])
 
 
+_ANSWERS = {answer.value: answer for answer in Answer}
+
+
 def _new_actions(batch: Sequence[NewAction], request_guid: UUID) -> dict[str, object]:
     return {
         "shard_ids": [new.shard for new in batch],
         "action_ids": [new.id for new in batch],
         "action_guids": [new.guid for new in batch],
-        "request_guids": [new.request_guid or request_guid for new in batch],
-        "handlers": [new.handler for new in batch],
+        "request_guids": column([new.request_guid or request_guid for new in batch]),
+        "handlers": column([new.handler for new in batch]),
         "payloads": [new.payload for new in batch],
-        "terms": [encode_terms(new.terms) for new in batch],
-        "lanes": [new.lane for new in batch],
-        "priorities": [new.priority for new in batch],
-        "templates": [new.template for new in batch],
-        "zones": [new.zone for new in batch],
-        "expires_at": [new.expires_at for new in batch],
-        "ats": [new.at for new in batch],
-        "delays": [new.delay for new in batch],
+        "terms": column([encode_terms(new.terms) for new in batch]),
+        "lanes": column([new.lane for new in batch]),
+        "priorities": column([new.priority for new in batch]),
+        "templates": sparse_column([new.template for new in batch]),
+        "zones": sparse_column([new.zone for new in batch]),
+        "expires_at": sparse_column([new.expires_at for new in batch]),
+        "ats": sparse_column([new.at for new in batch]),
+        "delays": column([new.delay for new in batch]),
     }
 
 

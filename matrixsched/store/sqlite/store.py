@@ -17,7 +17,7 @@ from anyio import CapacityLimiter
 
 from matrixsched.clock import Clock, SystemClock
 from matrixsched.rules.names import check_shard_count
-from matrixsched.store.news import News
+from matrixsched.store.news import Hearing, News
 from matrixsched.store.sqlite.database import Database
 from matrixsched.store.sqlite.transitions import SqliteTransitions
 from matrixsched.store.statements import Dialect
@@ -133,14 +133,14 @@ class SqliteStore:
     async def drop(self) -> None:
         await self._hop(self._database.drop)
 
-    async def watch(self, changed: Callable[[News], None]) -> None:
+    async def watch(self, changed: Hearing) -> None:
         path = self._database.path
         if path is None:
             await self._watch_memory(changed)
         else:
             await _watch(_Watcher(path, self._watch_every_s, changed))
 
-    async def _watch_memory(self, changed: Callable[[News], None]) -> None:
+    async def _watch_memory(self, changed: Hearing) -> None:
         """No other connection sees a database in memory, so its commits are counted where they are made."""
         seen = self._database.commits
         changed(News.ANYTHING)  # what was written before we looked
@@ -185,7 +185,7 @@ class _Watcher:
     Read-only, so that it never becomes the last connection, whose closing would write outside the writers' queue.
     """
 
-    def __init__(self, path: str, every_s: float, changed: Callable[[News], None]) -> None:
+    def __init__(self, path: str, every_s: float, changed: Hearing) -> None:
         self._address = f"{Path(path).absolute().as_uri()}?mode=ro"
         self._every_s = every_s
         self._changed = changed

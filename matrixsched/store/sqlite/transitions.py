@@ -239,6 +239,7 @@ class SqliteTransitions(
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
+        told: int | None = None,
     ) -> Conversation[Acquired]:
         now = self._now()
         gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
@@ -249,6 +250,7 @@ class SqliteTransitions(
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
             only_events=only_events,
+            told=told,
             **gating,
             now=now,
         )
@@ -260,8 +262,8 @@ class SqliteTransitions(
             return Acquired(now=moment_of(now), shard=None, holds=bool(row["holds"]), next_due_at=next_due_at)
         shard = chosen[0]["shard_id"]
         yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=str(sync_guid), holder=holder, now=now)
-        told = ((EVENT, chosen[0]["event"]), (UNGATED, chosen[0]["due"]), (COMING, chosen[0]["coming"]))
-        due = [lane for lane, is_due in told if is_due]
+        due_lanes = ((EVENT, chosen[0]["event"]), (UNGATED, chosen[0]["due"]), (COMING, chosen[0]["coming"]))
+        due = [lane for lane, is_due in due_lanes if is_due]
         return Acquired(
             now=moment_of(now),
             shard=shard,

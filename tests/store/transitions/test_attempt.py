@@ -1,6 +1,5 @@
 """The attempt under way: its lease is kept, or the row goes back, only by whom the row says holds it."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -93,7 +92,7 @@ async def test_an_attempt_at_a_replaced_version_keeps_its_lease(scene: Scene):
 async def test_every_part_of_a_claim_counts(scene: Scene, part):
     attempt = await scene.start()
     other = {"shard": 1, "action_id": "b", "guid": scene.guid(), "attempt": 2, "claimed_by": scene.guid()}[part]
-    wrong = replace(attempt, claim=replace(attempt.claim, **{part: other}))
+    wrong = attempt._replace(claim=attempt.claim._replace(**{part: other}))
     before = await scene.contents()
     scene.clock.advance(SECOND)
     assert await scene.extend(wrong) is Extension.LOST

@@ -1,6 +1,5 @@
 """Recording outcomes: once, by the attempt that still holds the row, over the version it ran."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -200,7 +199,7 @@ async def test_every_part_of_a_claim_on_a_superseded_version_counts(scene: Scene
     await scene.schedule()
     other = {"shard": 1, "action_id": "b", "guid": scene.guid(), "attempt": 2, "claimed_by": scene.guid()}[part]
     before = await scene.contents()
-    wrong = replace(attempt, claim=replace(attempt.claim, **{part: other}))
+    wrong = attempt._replace(claim=attempt.claim._replace(**{part: other}))
     assert await scene.finish(wrong) is Answer.SUPERSEDED
     assert await scene.contents() == before
 

@@ -1,7 +1,10 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
 -- served longest ago; one with events that are due or new comes before all others; else :turn prefers one where the most
 -- important rows wait before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
--- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count.
+-- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count, and
+-- with :told no other one than this.
+-- Its commit does not wait for the disk: a lock is worth nothing but for what is written under it,
+-- and whatever is, is flushed together with it. If the server crashes before, nobody holds the shard, and the fence is shut.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
 -- skewed, PostgreSQL expects to find a row soon and reads the whole table for every shard that has none.
 -- A shard without work costs three probes where neither gates nor events are used and nothing is parked: incoming, ungated,
@@ -64,6 +67,7 @@ chosen as materialized (
      where (not l.locked
             or l.last_heartbeat_at < {now} - cast(:lease as interval)
             or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
+       and (cast(:told as integer) is null or l.shard_id = cast(:told as integer))
        and coalesce(
                w.ungated,
                nullif((first.lane <= 'event' and first.scheduled_at <= {now}
@@ -75,7 +79,7 @@ chosen as materialized (
                                      order by p.lane limit 1) end
                     then (select true from unnest(cast(:lanes as text[])) as asked (lane)
                            cross join lateral (select from matrixsched.processing_queue p
-                                                where p.shard_id = l.shard_id and p.lane = asked.lane
+                                                where p.shard_id = l.shard_id and p.lane = asked.lane and p.lane >= ''
                                                   and p.scheduled_at <= {now}
                                                 order by p.scheduled_at limit 1) w
                            limit 1) end,
@@ -103,12 +107,15 @@ chosen as materialized (
      limit 1
        for update of l skip locked
 ),
+unflushed as materialized (
+    select set_config('synchronous_commit', 'off', true) from chosen
+),
 taken as (
     update matrixsched.shard_locks l
        set locked = true, last_lock_guid = cast(:sync_guid as uuid), last_locked_by = cast(:holder as text),
            last_processing_start_at = {now}, last_heartbeat_at = {now}
       from chosen c
-     where l.shard_id = c.shard_id
+     where l.shard_id = c.shard_id and (select count(*) from unflushed) > 0
     returning l.shard_id
 )
 select {now} as now, t.shard_id,
@@ -131,7 +138,7 @@ select {now} as now, t.shard_id,
                              order by p.lane limit 1) end
             then array(select asked.lane from unnest(cast(:lanes as text[])) as asked (lane)
                         cross join lateral (select from matrixsched.processing_queue p
-                                             where p.shard_id = t.shard_id and p.lane = asked.lane
+                                             where p.shard_id = t.shard_id and p.lane = asked.lane and p.lane >= ''
                                                and p.scheduled_at <= {now}
                                              order by p.scheduled_at limit 1) w)
             else '{}' end as lanes,
@@ -165,12 +172,12 @@ select {now} as now, t.shard_id,
                    select case when first.lane <= 'event' and first.scheduled_at > {now} then first.scheduled_at
                                when first.lane <= 'event'
                                then (select p.scheduled_at from matrixsched.processing_queue p
-                                      where p.shard_id = l.shard_id and p.lane = first.lane and p.scheduled_at > {now}
+                                      where p.shard_id = l.shard_id and p.lane = first.lane and p.lane >= '' and p.scheduled_at > {now}
                                       order by p.scheduled_at limit 1) end as first_at,
                           case when second.lane = 'event' and second.scheduled_at > {now} then second.scheduled_at
                                when second.lane = 'event'
                                then (select p.scheduled_at from matrixsched.processing_queue p
-                                      where p.shard_id = l.shard_id and p.lane = second.lane and p.scheduled_at > {now}
+                                      where p.shard_id = l.shard_id and p.lane = second.lane and p.lane >= '' and p.scheduled_at > {now}
                                       order by p.scheduled_at limit 1) end as second_at
                    offset 0) n),
            (select greatest(min(h.ready_at), (select opens_at from gate)) from matrixsched.held_lanes h

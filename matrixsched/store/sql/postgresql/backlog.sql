@@ -4,12 +4,12 @@
 -- It locks nothing. A claimed row counts only once its lease has ended: then it is due again.
 with recursive lanes (shard_id, lane) as (
     select l.shard_id, (select p.lane from matrixsched.processing_queue p
-                         where p.shard_id = l.shard_id
+                         where p.shard_id = l.shard_id and p.lane >= ''
                          order by p.lane limit 1)
       from matrixsched.shard_locks l
     union all
     select c.shard_id, (select p.lane from matrixsched.processing_queue p
-                         where p.shard_id = c.shard_id and p.lane > c.lane
+                         where p.shard_id = c.shard_id and p.lane > c.lane and p.lane >= ''
                          order by p.lane limit 1)
       from lanes c
      where c.lane is not null
@@ -18,14 +18,14 @@ heads as (
     select h.scheduled_at
       from lanes c
      cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
-                          where p.shard_id = c.shard_id and p.lane = c.lane and p.scheduled_at <= {now}
+                          where p.shard_id = c.shard_id and p.lane = c.lane and p.lane >= '' and p.scheduled_at <= {now}
                           order by p.scheduled_at limit 1) h
 ),
 due as (
     select d.scheduled_at
       from lanes c
      cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
-                          where p.shard_id = c.shard_id and p.lane = c.lane and p.scheduled_at <= {now}
+                          where p.shard_id = c.shard_id and p.lane = c.lane and p.lane >= '' and p.scheduled_at <= {now}
                           order by p.scheduled_at limit cast(:count_max as integer)) d
      limit cast(:count_max as integer)
 ),

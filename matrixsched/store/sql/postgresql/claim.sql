@@ -22,7 +22,7 @@ with fence as materialized (
        -- Looking for work here costs nothing; a row lock taken in vain costs a flush of the WAL.
        and (select true from unnest(cast(:lanes as text[])) as s (lane)
              cross join lateral (select from matrixsched.processing_queue q
-                                  where q.shard_id = cast(:shard_id as integer) and q.lane = s.lane
+                                  where q.shard_id = cast(:shard_id as integer) and q.lane = s.lane and q.lane >= ''
                                     and q.scheduled_at <= {now}
                                   order by q.scheduled_at limit 1) w
              limit 1)
@@ -36,7 +36,7 @@ due as materialized (
            select p.shard_id, p.action_id, p.action_guid, p.lane, p.attempt, p.scheduled_at as due_at, p.claimed_by,
                   p.claimed_at, p.interrupted + cast(p.claimed_by is not null as integer) as interrupted
              from matrixsched.processing_queue p
-            where p.shard_id = cast(:shard_id as integer) and p.lane = s.lane and p.scheduled_at <= {now}
+            where p.shard_id = cast(:shard_id as integer) and p.lane = s.lane and p.lane >= '' and p.scheduled_at <= {now}
               and exists (select from fence)
               and (not cast(:gated as boolean)
                    or p.expires_at is null or p.expires_at > {now})

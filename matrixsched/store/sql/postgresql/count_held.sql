@@ -5,7 +5,7 @@ select {now} as now, s.lane, c.waiting
  cross join lateral (
        select count(*) as waiting
          from (select from matrixsched.processing_queue p
-                where p.shard_id = cast(:shard_id as integer) and p.lane = s.lane and p.scheduled_at <= {now}
+                where p.shard_id = cast(:shard_id as integer) and p.lane = s.lane and p.lane >= '' and p.scheduled_at <= {now}
                   and (p.expires_at is null or p.expires_at > {now})
                 limit cast(:count_max as integer)) w) c
  where c.waiting > 0

@@ -5,17 +5,27 @@
 --               at once after `unblock`
 --   lost        the row is no longer held by this attempt: nothing is written
 --   busy        a transaction holds the action, or the row of a superseded attempt: nothing is written, send it again
+-- A value that all of them have may be given once, for the first, as an array of one (`column` in rows.py).
 with ended as materialized (
     select e.*, -- a delay is in days of 24 hours, wherever the session is
            coalesce(e.next_at, ({now} at time zone 'UTC' + e.delay) at time zone 'UTC') as begins_at
-      from unnest(
-               cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
-               cast(:attempts as integer[]), cast(:claimed_by as uuid[]), cast(:outcomes as text[]),
-               cast(:states as text[]), cast(:ticks as bigint[]), cast(:tick_at as timestamptz[]),
-               cast(:tick_failures as integer[]), cast(:next_at as timestamptz[]), cast(:delays as interval[]),
-               cast(:errors as text[])
-           ) as e (shard_id, action_id, action_guid, attempt, claimed_by, outcome, state, tick, tick_at, tick_failures,
-                   next_at, delay, error)
+      from (select coalesce(c.shard_id, (cast(:shard_ids as integer[]))[1]) as shard_id, c.action_id, c.action_guid,
+                   coalesce(c.attempt, (cast(:attempts as integer[]))[1]) as attempt,
+                   coalesce(c.claimed_by, (cast(:claimed_by as uuid[]))[1]) as claimed_by,
+                   coalesce(c.outcome, (cast(:outcomes as text[]))[1]) as outcome,
+                   coalesce(c.state, (cast(:states as text[]))[1]) as state,
+                   coalesce(c.tick, (cast(:ticks as bigint[]))[1]) as tick,
+                   coalesce(c.tick_at, (cast(:tick_at as timestamptz[]))[1]) as tick_at,
+                   coalesce(c.tick_failures, (cast(:tick_failures as integer[]))[1]) as tick_failures,
+                   c.next_at, c.delay, c.error
+              from unnest(
+                       cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
+                       cast(:attempts as integer[]), cast(:claimed_by as uuid[]), cast(:outcomes as text[]),
+                       cast(:states as text[]), cast(:ticks as bigint[]), cast(:tick_at as timestamptz[]),
+                       cast(:tick_failures as integer[]), cast(:next_at as timestamptz[]), cast(:delays as interval[]),
+                       cast(:errors as text[])
+                   ) as c (shard_id, action_id, action_guid, attempt, claimed_by, outcome, state, tick, tick_at,
+                           tick_failures, next_at, delay, error)) e
 ),
 found as materialized ( -- with the action's state where it is still the version that was run, as the snapshot shows it
     select e.*, a.state as found_state

@@ -1,6 +1,7 @@
 -- schedule (postgresql). Promise: each request is carried out once, however often and however late it is sent: only rows
 -- whose request is new are written, each action with its guid and exactly one incoming row. Returns the actions written.
 -- Of those in :noted that are written the guids are among the requests, too (carried_out).
+-- A value that all of them have may be given once, for the first, as an array of one (`column` in rows.py).
 -- With :only_if_new nothing is written if an action of any of the ids is there when the statement begins.
 -- Waits for other writers of the same ids, at most lock_timeout (none given: as the caller's transaction says).
 with patience as materialized (
@@ -28,14 +29,21 @@ given as materialized (
     select g.*, -- a delay is in days of 24 hours, wherever the session is; after an instant it moves the run, not the tick
            coalesce(g.at, ({now} at time zone 'UTC' + g.delay) at time zone 'UTC') as tick_at,
            (coalesce(g.at, {now}) at time zone 'UTC' + g.delay) at time zone 'UTC' as scheduled_at
-      from unnest(
-               cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
-               cast(:request_guids as uuid[]), cast(:handlers as text[]), cast(:payloads as bytea[]),
-               cast(:terms as text[]), cast(:lanes as text[]), cast(:priorities as integer[]),
-               cast(:templates as text[]), cast(:zones as text[]), cast(:expires_at as timestamptz[]),
-               cast(:ats as timestamptz[]), cast(:delays as interval[])
-           ) as g (shard_id, action_id, action_guid, request_guid, handler, payload, terms, lane, priority,
-                   template, zone, expires_at, at, delay)
+      from (select c.shard_id, c.action_id, c.action_guid, c.payload, c.template, c.zone, c.expires_at, c.at,
+                   coalesce(c.request_guid, (cast(:request_guids as uuid[]))[1]) as request_guid,
+                   coalesce(c.handler, (cast(:handlers as text[]))[1]) as handler,
+                   coalesce(c.terms, (cast(:terms as text[]))[1]) as terms,
+                   coalesce(c.lane, (cast(:lanes as text[]))[1]) as lane,
+                   coalesce(c.priority, (cast(:priorities as integer[]))[1]) as priority,
+                   coalesce(c.delay, (cast(:delays as interval[]))[1]) as delay
+              from unnest(
+                       cast(:shard_ids as integer[]), cast(:action_ids as text[]), cast(:action_guids as uuid[]),
+                       cast(:request_guids as uuid[]), cast(:handlers as text[]), cast(:payloads as bytea[]),
+                       cast(:terms as text[]), cast(:lanes as text[]), cast(:priorities as integer[]),
+                       cast(:templates as text[]), cast(:zones as text[]), cast(:expires_at as timestamptz[]),
+                       cast(:ats as timestamptz[]), cast(:delays as interval[])
+                   ) as c (shard_id, action_id, action_guid, request_guid, handler, payload, terms, lane, priority,
+                           template, zone, expires_at, at, delay)) g
      where g.request_guid in (select request_guid from request)
 ),
 written as (
@@ -69,8 +77,11 @@ noted as (
     on conflict do nothing
 ),
 told as (
-    select pg_notify(cast(:channel as text), 'actions')
-     where cast(:channel as text) is not null and exists (select from written)
+    select pg_notify(cast(:channel as text),
+                     case when min(shard_id) = max(shard_id) then 'actions:' || min(shard_id) else 'actions' end)
+      from written
+     where cast(:channel as text) is not null
+    having count(*) > 0
 )
 select w.action_id, w.action_guid, w.revision, (select count(*) from told) as told,
        exists (select from matrixsched.processing_queue p

@@ -1,0 +1,82 @@
+"""A connection to PostgreSQL: how its session plans, and how long it keeps to its plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import asyncpg
+
+from matrixsched.store.transition import Ask, Row
+
+PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"}
+"""How a session plans that prepares its statements: each once, for whatever it will be asked. Planned anew for each
+batch, most of them take longer to plan than to carry out."""
+PLAN_LIFETIME_S = 20.0
+"""How long plans are kept: they suit the tables as they were. One made for a hundred rows reads them all, and would go
+on so when a hundred thousand have come, until the next ANALYZE …"""
+PLANS_OUTGROWN = 8
+"""… or until so many times as many rows came at once."""
+RENEWAL_TIMEOUT_S = 2.0
+
+# Of a connection that is lost, and of one to which the server said goodbye while nobody asked: confused from then on.
+CONFUSED = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+_SET_PLANNING = """
+select set_config(name, value, false)
+  from pg_settings -- what the server does not know is left out
+  join unnest($1::text[], $2::text[]) as wanted (name, value) using (name)
+"""
+
+
+class Connection(asyncpg.Connection):  # type: ignore[misc]
+    is_read_committed = True
+    """Whether a transaction is READ COMMITTED here, as our statements need it, without being told."""
+    _plans_are_kept = False
+    _planned_at = float("-inf")
+    _planned_for = _most_rows = 1
+    """How many rows a statement brought at most when the present plans were new, and since then."""
+
+    def get_reset_query(self) -> str:
+        # Nothing is to be reset for the next one of us, and the round trip would be as long as many a statement.
+        return ""
+
+    async def begin_session(self, now: float, *, prepares: bool) -> None:
+        """Say how to plan where statements are prepared, which is not behind a pooler: that would hand it on to others.
+        For the same reason the isolation is not set but found out; where an operator chose another default, each
+        transition says it with its BEGIN, at the price of two round trips."""
+        if prepares:
+            await self.fetch(_SET_PLANNING, list(PLANNING), list(PLANNING.values()))
+        self._plans_are_kept, self._planned_at = prepares, now
+        self.is_read_committed = await self.fetchval("show transaction_isolation") == "read committed"
+
+    async def ask(self, ask: Ask) -> Sequence[Row]:
+        statement = ask.statement
+        rows: Sequence[Row] = await self.fetch(
+            statement.positional, *[ask.parameters[name] for name in statement.parameters]
+        )
+        self._most_rows = max(self._most_rows, len(rows))
+        return rows
+
+    async def renew_plans(self, now: float) -> None:
+        """Let statements be planned anew where the present plans may not suit the tables."""
+        is_old = now - self._planned_at > PLAN_LIFETIME_S
+        if self._plans_are_kept and (is_old or self._most_rows > PLANS_OUTGROWN * self._planned_for):
+            await self.execute("discard plans", timeout=RENEWAL_TIMEOUT_S)
+            self._planned_for = self._most_rows = 1 if is_old else self._most_rows
+            self._planned_at = now
+
+
+async def connect(*where: Any, **how: Any) -> asyncpg.Connection:
+    """Connect, also if the caller is cancelled meanwhile: asyncpg would leave an error behind that nobody awaits."""
+    with anyio.CancelScope(shield=True):
+        return await asyncpg.connect(*where, **how)
+
+
+def is_closed(connection: asyncpg.Connection) -> bool:
+    """Of one that was lost while in use nothing can be asked: the pool has taken it back by then."""
+    try:
+        return bool(connection.is_closed())
+    except CONFUSED:
+        return True

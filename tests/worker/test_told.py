@@ -1,0 +1,99 @@
+"""A worker at rest that is told of new actions in one shard looks at that one first, and never at that one alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from matrixsched import App
+from matrixsched.rules.names import shard_of
+from matrixsched.store.news import News
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Transition
+from matrixsched.store.wrapper import StoreWrapper
+from matrixsched.worker import Worker
+
+pytestmark = pytest.mark.anyio
+
+SHARDS = 4  # as the fixture `app` has them
+
+
+class Looking(StoreWrapper):
+    """Notes in which shard was looked."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.looks: list[int | None] = []
+
+    async def run(self, transition: Transition[Any]) -> Any:
+        if transition.name == "acquire_shard":
+            ask = next(transition.begin())
+            self.looks.append(ask.parameters["told"])  # type: ignore[arg-type]
+        return await self._inner.run(transition)
+
+    def sibling(self) -> Store:
+        return self._inner.sibling()
+
+
+@pytest.fixture
+async def told(app: App, anyio_backend: str) -> tuple[Worker, Looking]:
+    app.action("work")(lambda: None)
+    worker = Worker(app)
+    worker.intake._store = looking = Looking(app.store)
+    await worker.intake.step()
+    looking.looks.clear()
+    return worker, looking
+
+
+async def schedule_elsewhere(app: App, id: str) -> None:
+    """In another process, as it were: in this one it would be heard of at once."""
+    async with App(app.url, clock=app.clock) as other:
+        await other.schedule("work", id=id)
+
+
+async def test_it_looks_there_first_and_then_everywhere(app: App, told: tuple[Worker, Looking]) -> None:
+    worker, looking = told
+    await schedule_elsewhere(app, "a")
+    worker._hear(News.ACTIONS, shard_of("a", SHARDS))
+    assert await worker.intake.step() == 0
+    assert await worker.intake.step() > 0
+    assert looking.looks == [shard_of("a", SHARDS), None]
+
+
+async def test_if_somebody_else_has_it_all_others_are_looked_at(app: App, told: tuple[Worker, Looking]) -> None:
+    worker, looking = told
+    await schedule_elsewhere(app, "elsewhere")
+    other = (shard_of("elsewhere", SHARDS) + 1) % SHARDS
+    worker._hear(News.ACTIONS, other)
+    assert [await worker.intake.step() for _ in range(2)] == [0, 0]
+    assert looking.looks == [other, None]
+    assert worker.runner.has_waiting
+
+
+async def test_of_several_shards_or_of_none_in_particular_all_are_looked_at(told: tuple[Worker, Looking]) -> None:
+    worker, looking = told
+    for shards in ([1, 2], [1, None], [None]):
+        for shard in shards:
+            worker._hear(News.ACTIONS, shard)
+        await worker.intake.step()
+    assert looking.looks == [None] * 3
+
+
+async def test_whoever_is_not_at_rest_looks_everywhere(app: App, told: tuple[Worker, Looking]) -> None:
+    worker, looking = told
+    await schedule_elsewhere(app, "a")
+    await worker.intake.step()
+    worker._hear(News.ACTIONS, 1)
+    await worker.intake.step()
+    assert looking.looks == [None, None]
+
+
+async def test_news_of_actions_in_a_shard_wake_nobody_who_balances_semaphores(told: tuple[Worker, Looking]) -> None:
+    worker, _ = told
+    woken = list[str]()
+    worker._changes.set = lambda: woken.append("balance")  # type: ignore[method-assign]
+    worker._hear(News.ACTIONS, 1)
+    assert not woken
+    worker._hear(News.ACTIONS)
+    assert woken == ["balance"]
