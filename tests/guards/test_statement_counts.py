@@ -1,0 +1,209 @@
+"""How many statements everything takes: a bound that a faster machine does not hide and a slower one does not break.
+
+On PostgreSQL each round trip is counted where it leaves the driver, on SQLite each transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from support.by_hand import SteppedWorker, drain
+from support.callers import async_caller
+from support.counting import Sent, counted_app
+
+from matrixsched import App, call
+from matrixsched.calls import Call
+from matrixsched.clock import ManualClock
+from matrixsched.worker import Worker
+
+pytestmark = pytest.mark.anyio
+
+ACTIONS = 1_000
+WARM_UP = 400
+LATER = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    app: App
+    sent: Sent
+    clock: ManualClock
+    worker: Worker
+
+    async def put(self, count: int, prefix: str = "due", **terms: Any) -> None:
+        await self.app.schedule_many(a_call(f"{prefix}-{number}", **terms) for number in range(count))
+
+    async def drain(self) -> int:
+        return await drain(self.worker, self.clock)
+
+
+def a_call(id: str, **terms: Any) -> Call:
+    return call("work", id=id, **terms)
+
+
+@asynccontextmanager
+async def workshop(url: str, *, shards: int = 4) -> AsyncIterator[Workshop]:
+    """An application whose worker has seen work before: sessions are open, and it knows how fast its handlers are."""
+    clock = ManualClock()
+    async with counted_app(url, clock, shards=shards) as (app, sent):
+
+        @app.action("work")
+        async def work() -> None: ...
+
+        made = Workshop(app, sent, clock, Worker(app))
+        await made.put(max(WARM_UP, 10 * shards), "warm-up")
+        await made.drain()
+        yield made
+
+
+# From the incoming queue to the recorded outcome.
+
+
+STATEMENTS_MAX = {1: 10, 4: 17, 64: 257}
+"""For a thousand actions, by the number of shards. Each batch is acquired, moved and claimed in passing, released and
+recorded, and a shard is a batch unless it has more than 500 (then what there was no room for is claimed apart); the
+last look finds nothing."""
+
+
+@pytest.mark.parametrize("shards", STATEMENTS_MAX)
+async def test_a_thousand_actions_take_four_statements_for_each_shard(database_url: str, shards: int) -> None:
+    async with workshop(database_url, shards=shards) as made:
+        await made.put(ACTIONS)
+        sent = await made.sent.during(made.drain)
+    assert sent.total() <= STATEMENTS_MAX[shards], sent
+
+
+async def nothing_else(made: Workshop) -> None: ...
+
+
+async def future_ones(made: Workshop) -> None:
+    await made.put(5_000, "future", delay=LATER)
+
+
+async def finished_ones(made: Workshop) -> None:
+    await made.put(2_000, "finished")
+
+
+async def superseded_ones(made: Workshop) -> None:
+    """Rows of versions that were replaced after they had been moved wait for their time, and nobody for them."""
+    await made.put(2_000, "replaced", delay=LATER)
+    await made.drain()
+    await made.put(2_000, "replaced", delay=2 * LATER)
+
+
+@pytest.mark.parametrize("beside", [nothing_else, future_ones, finished_ones, superseded_ones])
+async def test_what_is_not_due_costs_no_statement(
+    database_url: str, beside: Callable[[Workshop], Awaitable[None]]
+) -> None:
+    async with workshop(database_url) as made:
+        await beside(made)
+        await made.drain()
+        await made.put(ACTIONS)
+        sent = await made.sent.during(made.drain)
+    assert sent == {"acquire_shard": 5, "move": 4, "release_shard": 4, "record": 4}
+
+
+async def test_plans_are_not_made_anew_while_batches_stay_as_large(postgres_dsn: str) -> None:
+    async with workshop(postgres_dsn) as made:
+        await made.put(ACTIONS)
+        await made.drain()
+        await made.put(ACTIONS)
+        await made.sent.during(made.drain)
+    # One for each connection in use, should they have been planned twenty seconds ago: by the real clock, alas.
+    assert made.sent.plans_discarded <= 2
+
+
+# From the call to the written action.
+
+
+async def test_a_lone_call_is_one_statement(database_url: str) -> None:
+    async with workshop(database_url) as made:
+        sent = await made.sent.during(lambda: made.app.schedule("work"))
+    assert sent == {"schedule": 1}
+
+
+async def test_calls_at_once_share_their_statements(database_url: str) -> None:
+    async with workshop(database_url) as made:
+
+        async def at_once() -> None:
+            async with anyio.create_task_group() as callers:
+                for _ in range(256):
+                    callers.start_soon(made.app.schedule, "work")
+
+        sent = await made.sent.during(at_once)
+    assert sent.keys() == {"schedule"}
+    assert sent.total() <= 2
+
+
+async def test_calls_in_a_list_go_by_the_thousand(database_url: str) -> None:
+    async with workshop(database_url) as made:
+        sent = await made.sent.during(lambda: made.put(10_000))
+    assert sent == {"schedule": 10}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda app: app.reschedule("one-0", delay=LATER),
+        lambda app: app.run_now("one-0"),
+        lambda app: app.cancel("one-0"),
+        lambda app: app.get("one-0"),
+    ],
+    ids=["reschedule", "run_now", "cancel", "get"],
+)
+async def test_a_change_is_one_statement(database_url: str, change: Callable[[App], Awaitable[object]]) -> None:
+    async with workshop(database_url) as made:
+        await made.put(1, "one", delay=LATER)
+        sent = await made.sent.during(lambda: change(made.app))
+    assert sent.total() == 1, sent
+
+
+async def test_in_a_callers_transaction_calls_take_no_more_statements_than_in_ours(postgres_dsn: str) -> None:
+    async with workshop(postgres_dsn) as made, async_caller("asyncpg", postgres_dsn) as caller:
+        asked: list[str] = []
+
+        async def in_a_transaction() -> None:
+            await caller.begin()
+            await made.app.schedule("work", connection=caller.connection)
+            calls = (a_call(f"due-{number}") for number in range(3_000))
+            await made.app.schedule_many(calls, connection=caller.connection)
+            await caller.commit()
+
+        await in_a_transaction()  # the driver asks about types when it meets them
+        caller.connection.add_query_logger(lambda record: asked.append(record.query))
+        of_our_own = await made.sent.during(in_a_transaction)
+        await checkpoint()
+    assert not of_our_own
+    assert len(asked) == 1 + 1 + 3 + 1
+
+
+# While there is nothing to do.
+
+MINUTES = 5
+TIDYING_MAX = 12
+"""Statements of a turn of tidying, of which there is one in half a minute: take the chore, look for each kind, end."""
+
+
+@pytest.mark.parametrize("shards", [16, 64, 256])
+async def test_an_idle_worker_looks_once_in_a_rest_however_many_shards_there_are(
+    database_url: str, shards: int
+) -> None:
+    clock = ManualClock()
+    async with counted_app(database_url, clock, shards=shards) as (app, sent):
+
+        @app.action("work")
+        async def work() -> None: ...
+
+        worker = SteppedWorker(app)
+        await worker.live(clock, timedelta(minutes=1))
+        told = await sent.during(lambda: worker.live(clock, timedelta(minutes=MINUTES)))
+    looks, turns = (timedelta(minutes=MINUTES) // every for every in (worker.policy.rest_max, worker.policy.tidy_every))
+    assert told.pop("acquire_shard") == looks
+    assert told.total() <= turns * TIDYING_MAX, told
