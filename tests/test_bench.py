@@ -44,6 +44,7 @@ WORKLOADS = {
     "postgresql": EVERYWHERE
     | {
         "drain-future-10m",
+        "churn",
         "plan",
         "drain-template",
         "drain-held",
@@ -232,6 +233,24 @@ def test_what_several_processes_did_is_checked_against_what_the_database_says(
     assert undone.startswith("not 2 of 5 actions are done")
     assert waiting == "5 rows wait, 0 of them claimed, after 2 of 5 actions were run"
     assert checking.check_part_done(place, [0, 0], 5)[0] == "1 actions were run more than once"
+
+
+def test_what_was_lost_in_a_churn_is_found_although_most_of_it_was_pruned(bench: ModuleType, tmp_path: Path) -> None:
+    checking = importlib.import_module("benchmarks.checking")
+    measuring = importlib.import_module("benchmarks.measuring")
+    staging = importlib.import_module("benchmarks.staging")
+    place = importlib.import_module("benchmarks.places").SqlitePlace(f"sqlite:///{tmp_path}/bench.db")
+    measuring.run_loop(lambda: place.app().init(shards=4))
+    tally = checking.Tally(3)
+    for number in range(3):
+        tally.count(number)
+    assert checking.check_churned(place, tally, scheduled=3, pruned=3) == []
+    (missing,) = checking.check_churned(place, tally, scheduled=3, pruned=2)
+    assert missing == "of 3 actions 2 were pruned, and the others are not all there: {}"
+    staging.stage(measuring.Run(place, measuring.Scale(), 4), 2, "due", ahead=staging.AGO)
+    (live, rows) = checking.check_churned(place, tally, scheduled=5, pruned=3)
+    assert live.endswith("not all there: {'live': 2}")
+    assert rows == "rows are left: 0 incoming, 2 processing"
 
 
 def made_up_report(*rounds: dict[str, float]) -> Any:

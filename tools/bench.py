@@ -56,6 +56,8 @@ SCALES = {
         limit_s=8.0,
         waiting=100_000,
         tasks=5_000,
+        churn=60_000,
+        churn_round=4_000,
     ),
     # Too little to say anything about speed: it shows that every workload still runs and checks itself.
     "tiny": Scale(
@@ -78,6 +80,8 @@ SCALES = {
         waiting=2_000,
         semaphores=20,
         tasks=300,
+        churn=600,
+        churn_round=100,
     ),
 }
 
@@ -129,7 +133,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers", action="store_true", help="add the workloads of other libraries, each installed beside ours"
     )
-    parser.add_argument("--long", action="store_true", help="add the workloads that take minutes: ten million rows")
+    parser.add_argument(
+        "--long", action="store_true", help="add the workloads that take minutes: ten million rows, an hour's churn"
+    )
     parser.add_argument(
         "--url",
         metavar="postgresql://…",

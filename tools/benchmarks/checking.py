@@ -59,6 +59,18 @@ def check_part_done(place: Place, ran: Sequence[int], total: int) -> list[str]:
     return violations
 
 
+def check_churned(place: Place, tally: Tally, scheduled: int, pruned: int) -> list[str]:
+    """Every action was run as often as it should be; all have ended, are there or were pruned, and left no row."""
+    violations = tally.violations
+    states = {state: count for state, count, *_ in place.ask(STATES)}
+    if not states.keys() <= {"done", "cancelled"} or sum(states.values()) + pruned != scheduled:
+        violations.append(f"of {scheduled} actions {pruned} were pruned, and the others are not all there: {states}")
+    ((incoming, processing, _),) = place.ask(ROWS_LEFT)
+    if incoming or processing:
+        violations.append(f"rows are left: {incoming} incoming, {processing} processing")
+    return violations
+
+
 def check_all_written(place: Place, expected: int) -> list[str]:
     """As many actions are in the database as calls returned."""
     ((written,),) = place.ask(ACTIONS_WRITTEN)

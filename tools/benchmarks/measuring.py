@@ -41,6 +41,8 @@ class Scale:
     waiting: int = 1_000_000
     semaphores: int = 10_000
     tasks: int = 20_000
+    churn: int = 300_000
+    churn_round: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import draining, gates, queues, scheduling, semaphores, timing
+from benchmarks import churning, draining, gates, queues, scheduling, semaphores, timing
 from benchmarks.commits import commits
 from benchmarks.floor import floor
 from benchmarks.measuring import Measured, Run
@@ -90,6 +90,7 @@ WORKLOADS = {
         Workload("drain-future-100k", BOTH, draining.drain_future_100k, Ratio("drain", "rate")),
         Workload("drain-future", BOTH, draining.drain_future, Ratio("drain", "rate")),
         Workload("drain-future-10m", POSTGRESQL, draining.drain_future_10m, Ratio("drain", "rate"), is_long=True),
+        Workload("churn", POSTGRESQL, churning.churn, is_long=True),
         Workload("memory", BOTH, draining.memory),
         Workload("plan", POSTGRESQL, gates.plan),
         Workload("drain-template", POSTGRESQL, gates.drain_template, Ratio("drain", "rate")),
