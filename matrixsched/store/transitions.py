@@ -35,6 +35,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    Taking,
     Turn,
     WaitingRow,
     Written,
@@ -120,13 +121,11 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
-        told: int | None = None,
     ) -> Transition[Acquired]:
         """Lock the free shard with work whose turn it is; before all others, or only, one with events, due or new.
 
         Work are incoming rows, due rows that pass no gate, are on the way to one, or are in one of the special `lanes`,
         and rows of these handlers before a gate that may be open; one does `ahead` of its next slot.
-        If only one shard is worth a look, as somebody told, the others are spared it.
         """
         ...
 
@@ -170,8 +169,12 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
         claim_limit: int,
         attempt_lease: timedelta,
         only_events: bool = False,
+        taking: Taking | None = None,
     ) -> Transition[Claimed]:
-        """Carry rows from incoming to processing, events first or alone; hand out those that are due, as well."""
+        """Carry rows from incoming to processing, events first or alone; hand out those that are due, as well.
+
+        Under a shard that is held; with `taking` under one that nobody holds, if it has incoming rows: it is held then.
+        """
         ...
 
     def claimed_by(

@@ -137,6 +137,14 @@ class Acquired:
     next_due_at: datetime | None = None
 
 
+class Taking(NamedTuple):
+    """How to take a shard that nobody holds, by the very statement that moves its rows."""
+
+    holder: str
+    not_after: datetime
+    """By the database's clock. From then on it is not carried out: whoever lost the answer knows that it never will."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """Attempts that are now ours, out of `seen` rows looked at."""
@@ -147,6 +155,8 @@ class Claimed:
     """Where rows were put that have to pass a gate."""
     parked: bool = False
     """Rows were put aside for whoever knows their handlers."""
+    took_shard: bool = False
+    """The shard, which nobody held, is ours since then."""
 
 
 class Planned(StrEnum):

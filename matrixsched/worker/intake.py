@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from itertools import cycle
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from matrixsched.rules.gates import SPREAD_NS, Gate
 from matrixsched.rules.semaphore import semaphore_of
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned, Turn
+from matrixsched.store.values import Acquired, Claimed, GatedClaim, Planned, Taking, Turn
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.runner import Runner
@@ -45,6 +46,9 @@ busy with one while handlers of the other are run."""
 TURNS = (Turn.UNGATED, Turn.IMPORTANT, Turn.UNGATED, Turn.OLDEST)
 """Whose turn it is, one look after another: otherwise what waits for no gate would wait for all shards in which a
 campaign begins, what is important for all that is not, or the other way round."""
+
+TAKEN_WITHIN = timedelta(seconds=0.5)
+"""A move that takes its shard is carried out within this time or not at all."""
 
 _MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
 
@@ -134,8 +138,10 @@ class Intake:
         only_events = room <= 0
         if only_events and not (self._is_told_of_events and self.event_room > 0):
             return self._policy.rest_max.total_seconds()
-        sync_guid = self._chance.guid()
-        turn, told = next(self._turns), self._only_told()
+        now = self._runner.database_time.latest(self._clock.monotonic())
+        if (told := self._only_told()) is not None and now is not None and not only_events:
+            return await self._look_where_told(told, now)
+        sync_guid, turn = self._chance.guid(), next(self._turns)
         asked_at = self._clock.monotonic()
         # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.
         with anyio.CancelScope(shield=True):
@@ -149,23 +155,17 @@ class Intake:
                     ahead=self.lead + self.ahead / 2,
                     turn=turn,
                     only_events=only_events,
-                    told=told,
                 )
             )
-        self._found_nothing = acquired.shard is None and told is None
+        self._found_nothing = acquired.shard is None
         self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
         self._gates_hold = acquired.holds
-        if acquired.shard is None and told is not None:
-            return 0.0  # somebody else has it; elsewhere nobody looked
         if acquired.shard is None:
             self._fruitless = 0
             return self._policy.rest_max.total_seconds() if only_events else self._rest(acquired)
         sync = _Sync(self, acquired, acquired.shard, sync_guid, asked_at, only_events=only_events)
-        self.shards_held += 1
-        try:
+        with self._holding():
             await sync.run()
-        finally:
-            self.shards_held -= 1
         if sync.moved or sync.claimed or sync.settled:
             self._fruitless = 0
             if sync.moved + sync.settled >= BESIDE_FROM and not self._is_crowded:
@@ -180,6 +180,25 @@ class Intake:
         # Work was there but could not be had, perhaps because another statement held it: never ask in a tight loop.
         self._fruitless += 1
         return backoff_s(self._fruitless, first=0.005, most=self._policy.rest_max.total_seconds(), spread=0)
+
+    async def _look_where_told(self, shard: int, now: datetime) -> float:
+        """One sync iteration over the shard in which there is something new: it is taken by the move itself. Whatever
+        else there may be, there or elsewhere, is for the next look, which is due at once."""
+        self._found_nothing = False
+        asked_at, unknown = self._clock.monotonic(), Acquired(now=now, shard=shard)
+        sync = _Sync(self, unknown, shard, self._chance.guid(), asked_at, only_events=False)
+        if await sync.take(Taking(self._name, now + TAKEN_WITHIN)):
+            with self._holding():
+                await sync.run()
+        return 0.0
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        self.shards_held += 1
+        try:
+            yield
+        finally:
+            self.shards_held -= 1
 
     @property
     def lead(self) -> timedelta:
@@ -257,6 +276,18 @@ class _Sync:
         self.contended = False
         """Another worker passed the gates that we looked at."""
 
+    async def take(self, taking: Taking) -> bool:
+        """Take the shard with the first move, if nobody has it; whether it is ours."""
+        try:
+            moved = await self._move(taking=taking)
+        except BaseException:
+            if not self._is_let_go:
+                await self._release()  # perhaps it was taken
+            raise
+        self.moved = moved.seen
+        self._incoming = moved.seen >= self._policy.batch_max
+        return moved.took_shard
+
     async def run(self) -> None:
         lost = False
         try:
@@ -293,7 +324,7 @@ class _Sync:
                 self.settled += seen
                 more |= seen >= limit
         if self._incoming:
-            seen = await self._move()
+            seen = (await self._move()).seen
             self.moved += seen
             self._incoming = seen >= self._policy.batch_max
             more |= self._incoming
@@ -311,7 +342,7 @@ class _Sync:
                 if seen >= room:
                     return True
         if self._incoming_events and (self._lanes or self._only_events):
-            seen = await self._move(only_events=True)
+            seen = (await self._move(only_events=True)).seen
             self.moved += seen
             self._incoming_events = seen >= self._policy.batch_max
             return self._incoming_events
@@ -392,7 +423,7 @@ class _Sync:
             self._intake.campaign_begins = bool(claimed.gated_lanes)
         return claimed.seen
 
-    async def _move(self, *, only_events: bool = False) -> int:
+    async def _move(self, *, only_events: bool = False, taking: Taking | None = None) -> Claimed:
         room = min(self._intake.event_room if only_events else self._runner.room, self._policy.batch_max)
         moved = await self._taken(
             self._do.move(
@@ -403,14 +434,16 @@ class _Sync:
                 claim_limit=room,
                 attempt_lease=self._policy.attempt_lease,
                 only_events=only_events,
+                taking=taking,
             ),
             room,
+            taking,
         )
         if not only_events:  # where no campaign ever is
             self._intake.campaign_begins = bool(moved.gated_lanes)
-        return moved.seen
+        return moved
 
-    async def _taken(self, transition: Transition[Claimed], room: int) -> Claimed:
+    async def _taken(self, transition: Transition[Claimed], room: int, taking: Taking | None = None) -> Claimed:
         """Carry it out and hand the claimed attempts, for which there is room, to the runner."""
         asked_at = self._clock.monotonic()
         # A worker that stops waits for the answer, and gives back what it was: thrown away, it would lie for a lease.
@@ -418,6 +451,8 @@ class _Sync:
             try:
                 claimed = await self._store.run(transition)
             except OutcomeUnknown:
+                if taking is not None:
+                    await self._wait_until_certain(taking)
                 found = await self._found(asked_at, [*self._event_lanes, *self._lanes, UNGATED, EVENT])
                 if self._clock.monotonic() < asked_at + self._policy.attempt_lease.total_seconds() / 3:
                     self._hand_over(found, asked_at)
@@ -430,6 +465,11 @@ class _Sync:
         self._filled |= dict.fromkeys(claimed.gated_lanes)
         self._parked |= claimed.parked
         return claimed
+
+    async def _wait_until_certain(self, taking: Taking) -> None:
+        """The fence, which is closed next, is not there before the shard is taken: until then that may yet happen."""
+        certain_at = self._runner.database_time.surely_reached(taking.not_after)
+        await self._clock.sleep(max(0.0, certain_at - self._clock.monotonic()))
 
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:
         self._handed_over.extend(attempts)

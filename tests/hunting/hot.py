@@ -32,7 +32,7 @@ HOT = {
     hot.name: hot
     for hot in (
         Hot("claim", ("claim", "run", "sync")),
-        Hot("move", ("move", "run", "sync")),
+        Hot("move", ("move", "move-free", "run", "sync")),
         Hot("record", ("record", "record-retry", "run")),
         Hot("unblock", ("record", "record-retry", "run")),
         Hot("extend", ("extend",)),

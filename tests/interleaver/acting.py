@@ -28,6 +28,7 @@ from matrixsched.store.values import (
     Holding,
     NewAction,
     SweepPosition,
+    Taking,
 )
 
 CALLED_OFF, NAMED = UUID(int=0xCA11ED0FF), UUID(int=0x4E414D45D)
@@ -156,6 +157,19 @@ def close_fence(side: Side) -> Transition[Any]:
 
 def move(side: Side) -> Transition[Any]:
     return side.do.move(0, _holder(side), handlers=[HANDLER], move_limit=9, claim_limit=9, attempt_lease=LEASE)
+
+
+def move_free(side: Side) -> Transition[Any]:
+    """Move under a shard that nobody holds, and hold it from then on."""
+    return side.do.move(
+        0,
+        side.guid(),
+        handlers=[HANDLER],
+        move_limit=9,
+        claim_limit=9,
+        attempt_lease=LEASE,
+        taking=Taking(side.name, side.now + HOUR),
+    )
 
 
 def claim(side: Side) -> Transition[Any]:

@@ -29,7 +29,7 @@ USERS = (
     "reschedule-named",
 )
 SHARD = ("acquire", "beat", "release", "close-fence")
-WORK = ("move", "claim", "run")
+WORK = ("move", "move-free", "claim", "run")
 ATTEMPT = ("record", "record-retry", "extend", "give-back")
 TIDY = ("sweep", "expire", "prune", "prune-requests", "call-off")
 LIMITS = ("claim-gated", "set-limit", "slow-down", "remove-limit", "relist", "sweep", "cancel", "schedule", "claim")

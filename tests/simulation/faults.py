@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from matrixsched.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
-from matrixsched.store.news import News
+from matrixsched.store.news import Hearing
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.transitions import Transitions
@@ -205,7 +205,7 @@ class FaultyStore(StoreWrapper):
     def sibling(self) -> Store:
         return FaultyStore(self._world, self._host)
 
-    async def watch(self, changed: Callable[[News], None]) -> None:
+    async def watch(self, changed: Hearing) -> None:
         with self._world.told_of_changes(changed, copy_context()):
             await anyio.sleep_forever()
 

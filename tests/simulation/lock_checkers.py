@@ -12,7 +12,7 @@ from simulation.faults import Noted
 
 def taken_when_free(commit: Commit) -> Objections:
     """A shard is taken when nobody holds it, or when its holder has not been heard of for a lease."""
-    if commit.transition.name != "acquire_shard":
+    if commit.transition.name not in ("acquire_shard", "move"):
         return
     lease = commit.world.size.policy.shard_lease // timedelta(microseconds=1)
     for lock in commit.world.database.locked():

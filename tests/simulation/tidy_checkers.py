@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from matrixsched.rules.action import State
 from matrixsched.store.chores import TIDY
 from simulation.commit_checkers import Commit, Objections
-from simulation.database import ActionRow, moment
+from simulation.database import ActionRow, microseconds, moment
 from simulation.faults import Noted
 
 
 class Turns:
-    """When the present turn of each chore began, by its holder: with the first taking since the last one was over."""
+    """When the present turn of each chore began, by its holder: with the first taking since the last one was over.
+
+    That is when it was asked for: one that is granted late, to nobody any more, was carried out before.
+    """
 
     def __init__(self) -> None:
         self.began: dict[tuple[str, UUID], int] = {}
@@ -23,7 +27,8 @@ class Turns:
         if not isinstance(commit.transition, Noted) or not commit.answer:
             return
         if commit.transition.name == "take_chore":
-            self.began.setdefault(commit.transition.arguments[:2], commit.now)  # type: ignore[arg-type]
+            turn: Any = commit.transition.arguments[:2]
+            self.began.setdefault(turn, microseconds(commit.asked_at))
         elif commit.transition.name == "end_chore":
             self.began.pop(commit.transition.arguments[:2], None)  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ import anyio.lowlevel
 from matrixsched.app import App
 from matrixsched.errors import MatrixSchedError, WorkerError
 from matrixsched.events import StepFailed
-from matrixsched.store.news import News
+from matrixsched.store.news import Hearing, News
 from matrixsched.store.transition import Transition
 from simulation import (
     budget_checkers,
@@ -153,7 +153,7 @@ class World:
         self._tasks: list[asyncio.Task[Any]] = []
         self._late = 0
         self.worker_type: type[SimulatedWorker] = SimulatedWorker
-        self._watchers: dict[int, tuple[Callable[[News], None], Context]] = {}
+        self._watchers: dict[int, tuple[Hearing, Context]] = {}
         if prepare is not None:
             prepare(self)
 
@@ -364,7 +364,7 @@ class World:
             struck.ends_at = self.clock.now()
             self.history.note(struck.host, transition.name, "is carried out late")
             try:
-                await self.carry_out(struck.host, transition, self.clock.now())
+                await self.carry_out(struck.host, transition, struck.begins_at)
             except MatrixSchedError as error:  # what its sender would have been told, were it still listening
                 self.history.note("late", transition.name, type(error).__name__)
         self._late -= 1
@@ -388,10 +388,11 @@ class World:
         before = self.snapshot
         after = before if is_lock_only else self.database.snapshot()
         commit = Commit(host, transition, answer, before, after, self.database.now(), asked_at, self)
-        if is_lock_only:
+        if is_lock_only or transition.name == "move":  # which may take its shard by the way
             self._judge(commit, AT_EVERY_LOCK)
             self.locks = {lock.shard: lock for lock in self.database.locked()}
             self.served = self.database.served()
+        if is_lock_only:
             return
         self._take_notes(commit)
         self.counted.committed(commit)
@@ -404,7 +405,7 @@ class World:
         self.turns.committed(commit)
         for part in self.parts:
             self._judge(commit, part.at_every_commit)
-        self._tell()
+        self._tell(_only_shard(commit))
 
     def _judge(self, commit: Commit, checkers: Sequence[Callable[[Commit], Objections]]) -> None:
         for check in checkers:
@@ -438,17 +439,27 @@ class World:
     # News.
 
     @contextmanager
-    def told_of_changes(self, changed: Callable[[News], None], context: Context) -> Iterator[None]:
+    def told_of_changes(self, changed: Hearing, context: Context) -> Iterator[None]:
         self._watchers[id(context)] = (changed, context)
         try:
             yield
         finally:
             del self._watchers[id(context)]
 
-    def _tell(self) -> None:
+    def _tell(self, shard: int | None) -> None:
+        """Tell all who watch; of which shard it is, as PostgreSQL would, some hear and others do not."""
         if self.size.is_told and not self.is_over:
             for changed, context in self._watchers.values():
-                self.loop.call_later(self.chance.random() * 0.02, changed, News.ANYTHING, context=context)
+                delay_s = self.chance.random() * 0.02
+                news = (News.ANYTHING, None) if shard is None or delay_s < 0.01 else (News.ACTIONS, shard)
+                self.loop.call_later(delay_s, changed, *news, context=context)
+
+
+def _only_shard(commit: Commit) -> int | None:
+    """The only shard in which new actions were scheduled, if nothing else was done."""
+    known = {row.guid for row in commit.before.queue}
+    shards = {row.shard for row in commit.after.queue if row.is_incoming and row.guid not in known}
+    return shards.pop() if commit.transition.name == "schedule" and len(shards) == 1 else None
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from support.interleaving import LEASE, Ddl, Mutant, StatementGoesOn, StatementWaits, Taken, World, cured
@@ -26,6 +26,11 @@ MOVE_FENCE_SHARE = Mutant("move", "for key share skip locked", "for share skip l
 MOVE_NO_ROW_LOCK = Mutant("move", "end for update skip locked", "end")
 MOVE_NO_CONFLICT = Mutant("move", "on conflict (shard_id, action_id, action_guid) do nothing", "")
 MOVE_WAITS_FOR_OUTDATED = Mutant("move", "for update of p skip locked", "for update of p")
+
+TAKE_LOCK = "/* pause point: move_take */ for update skip locked"
+TAKE_NO_LOCK = Mutant("move", TAKE_LOCK, "/* pause point: move_take */")
+TAKE_WAITS = Mutant("move", TAKE_LOCK, "/* pause point: move_take */ for update")
+TAKE_WHATEVER_HAPPENED = Mutant("move", "is not distinct from (select last_lock_guid from seen)", "is not null")
 
 CLAIM_NO_FENCE_LOCK = Mutant("claim", "for key share skip locked", "")
 CLAIM_FENCE_WAITS = Mutant("claim", "for key share skip locked", "for key share")
@@ -227,6 +232,58 @@ async def test_a_move_never_hands_out_what_was_cancelled_while_its_fence_waited(
     assert await world.run(world.cancelling("a"))
     await taking_over.rollback()
     assert len((await moving.outcome()).attempts) == (1 if taken_out else 0)
+
+
+# Moves that take their shards.
+
+
+@cured(whatever_happened_since=[TAKE_WHATEVER_HAPPENED])
+async def test_a_shard_is_not_taken_that_was_held_since_the_snapshot(world: World, taken_out: Sequence[Taken]) -> None:
+    """Free when the move began, taken, and let go again: what was done under it is not in the snapshot."""
+    await world.take_out(taken_out)
+    await world.schedule("a")
+    late = await world.paused(world.moving(uuid4(), taking=True))
+    await world.release(await world.acquire())
+    await late.resume()
+    assert (await late.answer()).took_shard == bool(taken_out)
+
+
+async def test_a_shard_is_not_taken_that_was_held_in_the_snapshot(world: World) -> None:
+    await world.schedule("a")
+    holder = await world.acquire()
+    late = await world.paused(world.moving(uuid4(), taking=True))
+    await world.release(holder)
+    await late.resume()
+    assert not (await late.answer()).took_shard
+
+
+@cured(no_lock=[TAKE_NO_LOCK])
+async def test_of_two_moves_that_take_a_shard_one_does(world: World, taken_out: Sequence[Taken]) -> None:
+    await world.take_out(taken_out)
+    await world.schedule("a")
+    first, taken = await world.open(world.moving(uuid4(), taking=True))
+    second = await world.start(world.moving(uuid4(), taking=True))
+    if taken_out:
+        await second.waits()
+    else:
+        assert not (await second.answer()).took_shard
+    await first.commit()
+    assert taken.took_shard
+    await second.outcome()
+
+
+@cured(waits=[TAKE_WAITS])
+async def test_a_move_does_not_wait_for_who_takes_the_shard(world: World, taken_out: Sequence[Taken]) -> None:
+    await world.take_out(taken_out)
+    await world.schedule("a")
+    other, _ = await world.open(world.acquiring(uuid4()))
+    late = await world.start(world.moving(uuid4(), taking=True))
+    if taken_out:
+        await late.waits()
+    else:
+        assert not (await late.answer()).took_shard
+    await other.rollback()
+    await late.outcome()
 
 
 # The holder's own late twin.

@@ -35,7 +35,7 @@ from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
 from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition
-from matrixsched.store.values import Change, Claimed, Ended, Holding, NewAction
+from matrixsched.store.values import Change, Claimed, Ended, Holding, NewAction, Taking
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ Taken = Mutant | Ddl
 
 def held_at_pause_point(original: Statement, key: int) -> Statement:
     """The statement, waiting at its pause point until nobody holds the advisory lock `key` exclusively."""
-    assert len(_PAUSE_POINT.findall(original.text)) == 1, f"{original.name} has no pause point"
+    assert _PAUSE_POINT.search(original.text), f"{original.name} has no pause point"
     wait = f"and (select pg_advisory_xact_lock_shared({key})) is not null"
     return statement("postgresql", "default", original.name, _PAUSE_POINT.sub(wait, original.text))
 
@@ -357,8 +357,16 @@ class World:
     async def release(self, guid: UUID) -> None:
         assert await self.run(self.do.release_shard(0, guid))
 
-    def moving(self, guid: UUID, *, claim_limit: int = 100) -> Transition[Claimed]:
-        return self.do.move(0, guid, handlers=[HANDLER], move_limit=100, claim_limit=claim_limit, attempt_lease=LEASE)
+    def moving(self, guid: UUID, *, claim_limit: int = 100, taking: bool = False) -> Transition[Claimed]:
+        return self.do.move(
+            0,
+            guid,
+            handlers=[HANDLER],
+            move_limit=100,
+            claim_limit=claim_limit,
+            attempt_lease=LEASE,
+            taking=Taking("test", self.now + LEASE) if taking else None,
+        )
 
     def claiming(self, guid: UUID, *, lane: str = UNGATED, limit: int = 100) -> Transition[Claimed]:
         return self.do.claim(0, guid, lane=lane, handlers=[HANDLER], limit=limit, attempt_lease=LEASE)

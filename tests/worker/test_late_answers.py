@@ -5,18 +5,24 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
+from support.elsewhere import schedule_elsewhere
 
 from matrixsched import App, State, every
 from matrixsched.clock import ManualClock
 from matrixsched.errors import OutcomeUnknown
 from matrixsched.events import ShardSynced
+from matrixsched.rules.names import shard_of
 from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
+from matrixsched.worker.intake import TAKEN_WITHIN
 
 pytestmark = pytest.mark.anyio
 
 SECOND = timedelta(seconds=1)
+SHARDS = 4  # as the fixture `app` has them
 LEASE = WorkerPolicy().attempt_lease
 
 
@@ -120,8 +126,37 @@ async def test_a_shard_is_free_after_its_claim_was_looked_for(app, clock):
     Delayed(app, clock, "move")
     with pytest.raises(OutcomeUnknown):
         await Worker(app).intake.step()
-    assert [shard.locked for shard in await app.shards()] == [False] * 4
+    assert [shard.locked for shard in await app.shards()] == [False] * SHARDS
     assert [one.lost for one in synced] == [False]
+
+
+@pytest.mark.parametrize("losing", [Late, Delayed])
+async def test_who_lost_the_answer_to_a_move_that_takes_its_shard_waits_until_it_cannot_come_any_more(
+    app, clock, losing
+):
+    app.action("work")(lambda: None)
+    worker = Worker(app)
+    await worker.intake.step()
+    await schedule_elsewhere(app, "w")
+    worker.intake.hear(shard_of("w", SHARDS))
+    losing(app, clock, "move")
+
+    async with anyio.create_task_group() as group:
+
+        async def look() -> None:
+            with pytest.raises(OutcomeUnknown):
+                await worker.intake.step()
+
+        group.start_soon(look)
+        if losing is Delayed:
+            while not clock._sleepers:
+                await anyio.lowlevel.checkpoint()
+            clock.advance(TAKEN_WITHIN)
+
+    assert [shard.locked for shard in await app.shards()] == [False] * SHARDS
+    await worker.run_due()
+    status = (await app.get("w")).status
+    assert (status.state, status.succeeded, status.interrupted) == (State.DONE, 1, 0)
 
 
 async def test_a_claim_that_was_long_on_its_way_leaves_out_no_tick_that_is_still_to_come(app, clock):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from support.elsewhere import schedule_elsewhere
 
 from matrixsched import App
 from matrixsched.rules.names import shard_of
@@ -20,16 +21,18 @@ SHARDS = 4  # as the fixture `app` has them
 
 
 class Looking(StoreWrapper):
-    """Notes in which shard was looked."""
+    """Notes where was looked: in the shard that a move was to take, or (None) everywhere."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.looks: list[int | None] = []
 
     async def run(self, transition: Transition[Any]) -> Any:
-        if transition.name == "acquire_shard":
-            ask = next(transition.begin())
-            self.looks.append(ask.parameters["told"])  # type: ignore[arg-type]
+        parameters = next(transition.begin()).parameters
+        if transition.name == "move" and parameters.get("not_after") is not None:
+            self.looks.append(cast(int, parameters["shard_id"]))
+        elif transition.name == "acquire_shard":
+            self.looks.append(None)
         return await self._inner.run(transition)
 
     def sibling(self) -> Store:
@@ -44,12 +47,6 @@ async def told(app: App, anyio_backend: str) -> tuple[Worker, Looking]:
     await worker.intake.step()
     looking.looks.clear()
     return worker, looking
-
-
-async def schedule_elsewhere(app: App, id: str) -> None:
-    """In another process, as it were: in this one it would be heard of at once."""
-    async with App(app.url, clock=app.clock) as other:
-        await other.schedule("work", id=id)
 
 
 async def test_it_looks_there_first_and_then_everywhere(app: App, told: tuple[Worker, Looking]) -> None:

@@ -43,6 +43,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    Taking,
     Turn,
     WaitingRow,
     Written,
@@ -212,7 +213,6 @@ class PostgresTransitions(
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
-        told: int | None = None,
     ) -> Conversation[Acquired]:
         (row,) = yield self._ask(
             "acquire_shard",
@@ -225,7 +225,6 @@ class PostgresTransitions(
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
             only_events=only_events,
-            told=told,
         )
         if row["shard_id"] is None:
             return Acquired(now=row["now"], shard=None, holds=row["holds"], next_due_at=row["next_due_at"])
@@ -295,6 +294,7 @@ class PostgresTransitions(
         claim_limit: int,
         attempt_lease: timedelta,
         only_events: bool = False,
+        taking: Taking | None = None,
     ) -> Conversation[Claimed]:
         rows = yield self._ask(
             "move",
@@ -305,8 +305,10 @@ class PostgresTransitions(
             claim_limit=claim_limit,
             attempt_lease=attempt_lease,
             only_events=only_events,
+            holder=taking and taking.holder,
+            not_after=taking and taking.not_after,
         )
-        return _claimed(rows, shard, sync_guid)
+        return _claimed(rows, shard, sync_guid, took_shard=rows[0]["took_shard"])
 
     @transition
     def claimed_by(
@@ -452,7 +454,7 @@ def _changed(rows: Sequence[Row]) -> Written | None:
     return Written(rows[0]["action_id"], rows[0]["action_guid"], created=False, running=rows[0]["running"])
 
 
-def _claimed(rows: Sequence[Row], shard: int, sync_guid: UUID) -> Claimed:
+def _claimed(rows: Sequence[Row], shard: int, sync_guid: UUID, *, took_shard: bool = False) -> Claimed:
     first = rows[0]
     attempts = [] if first["action_id"] is None else [attempt_of(row, shard, sync_guid) for row in rows]
-    return Claimed(first["seen"], attempts, tuple(first["gated_lanes"] or ()), first["parked"])
+    return Claimed(first["seen"], attempts, tuple(first["gated_lanes"] or ()), first["parked"], took_shard)

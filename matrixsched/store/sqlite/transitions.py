@@ -74,6 +74,7 @@ from matrixsched.store.values import (
     Installation,
     NewAction,
     ShardReport,
+    Taking,
     Turn,
     WaitingRow,
     Written,
@@ -239,7 +240,6 @@ class SqliteTransitions(
         ahead: timedelta = timedelta(0),
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
-        told: int | None = None,
     ) -> Conversation[Acquired]:
         now = self._now()
         gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
@@ -250,7 +250,6 @@ class SqliteTransitions(
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
             only_events=only_events,
-            told=told,
             **gating,
             now=now,
         )
@@ -320,11 +319,19 @@ class SqliteTransitions(
         claim_limit: int,
         attempt_lease: timedelta,
         only_events: bool = False,
+        taking: Taking | None = None,
     ) -> Conversation[Claimed]:
         now, guid = self._now(), str(sync_guid)
-        work = yield self._ask("move.probe", shard_id=shard, sync_guid=guid)
+        if taking is None:
+            work = yield self._ask("move.probe", shard_id=shard, sync_guid=guid)
+        else:
+            work = yield self._ask(
+                "move.probe_free", shard_id=shard, not_after=in_microseconds(taking.not_after), now=now
+            )
         if not work:
             return Claimed(0, [])
+        if taking is not None:
+            yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=guid, holder=taking.holder, now=now)
         rows = yield self._ask(
             "move.judge",
             shard_id=shard,
@@ -347,7 +354,7 @@ class SqliteTransitions(
         if moved:
             yield self._each("move.insert", _MOVED, moved)
         attempts = [attempt_of(row, shard, sync_guid, 1, moment_of(now)) for row in first]
-        return Claimed(len(rows), attempts, gated_lanes_of(rows), has_parked(rows))
+        return Claimed(len(rows), attempts, gated_lanes_of(rows), has_parked(rows), took_shard=taking is not None)
 
     @transition
     def claimed_by(

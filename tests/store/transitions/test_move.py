@@ -7,7 +7,7 @@ import pytest
 from support.scene import HANDLER, LEASE, Hold, Scene, ids
 
 from matrixsched.rules.action import EVENT, UNGATED, parked_lane
-from matrixsched.store.values import Answer
+from matrixsched.store.values import Answer, Taking
 
 pytestmark = pytest.mark.anyio
 
@@ -263,3 +263,68 @@ async def test_two_versions_of_one_moment_are_moved_one_by_one(scene: Scene):
     moved = [await scene.move(hold, move_limit=1) for _ in range(3)]
     assert [one.seen for one in moved] == [1, 1, 0]
     assert [attempt.claim.guid for one in moved for attempt in one.attempts] == [UUID(int=2)]
+
+
+# A move that takes its shard.
+
+
+def taking(scene: Scene, *, within: timedelta = SECOND) -> Taking:
+    return Taking("host:2", scene.now + within)
+
+
+async def test_a_shard_that_nobody_holds_is_taken_by_the_move(scene: Scene):
+    await scene.schedule(shard=2)
+    hold = Hold(2, scene.guid())
+    moved = await scene.move(hold, taking=taking(scene))
+    assert (moved.took_shard, ids(moved.attempts)) == (True, ["a"])
+    lock = (await scene.table("shard_locks"))[2]
+    assert (bool(lock["locked"]), lock["last_lock_guid"], lock["last_locked_by"]) == (True, hold.guid, "host:2")
+    assert lock["last_processing_start_at"] == lock["last_heartbeat_at"] == scene.now
+    await scene.schedule("b", shard=2)
+    assert ids((await scene.move(hold)).attempts) == ["b"]
+    assert await scene.release(hold)
+
+
+async def test_it_may_be_one_that_was_held_before(scene: Scene):
+    await scene.schedule()
+    await scene.release(await scene.hold())
+    assert (await scene.move(Hold(0, scene.guid()), taking=taking(scene))).took_shard
+
+
+async def test_one_that_somebody_holds_is_not_taken_by_a_move(scene: Scene):
+    await scene.schedule()
+    hold = await scene.hold()
+    moved = await scene.move(Hold(0, scene.guid()), taking=taking(scene))
+    assert (moved.took_shard, moved.seen, moved.attempts) == (False, 0, [])
+    assert ids((await scene.move(hold)).attempts) == ["a"]
+
+
+async def test_not_even_when_its_lease_is_over(scene: Scene):
+    """Its holder may be writing at this moment; there is `acquire_shard` for that."""
+    await scene.schedule()
+    await scene.hold()
+    scene.clock.advance(2 * LEASE)
+    assert not (await scene.move(Hold(0, scene.guid()), taking=taking(scene))).took_shard
+
+
+async def test_one_in_which_nothing_is_new_is_not_taken(scene: Scene):
+    await scene.put_in_processing("a")
+    await scene.schedule("b", shard=1)
+    assert not (await scene.move(Hold(0, scene.guid()), taking=taking(scene))).took_shard
+    assert not any(lock["locked"] for lock in await scene.table("shard_locks"))
+
+
+@pytest.mark.parametrize(("within", "takes"), [(TICK, True), (timedelta(0), False), (-SECOND, False)])
+async def test_a_move_that_comes_too_late_takes_nothing(scene: Scene, within: timedelta, takes: bool):
+    await scene.schedule()
+    moved = await scene.move(Hold(0, scene.guid()), taking=taking(scene, within=within))
+    assert (moved.took_shard, len(moved.attempts)) == (takes, takes)
+
+
+async def test_the_same_move_sent_twice_takes_nothing_more(scene: Scene):
+    await scene.schedule()
+    hold, once = Hold(0, scene.guid()), taking(scene)
+    assert (await scene.move(hold, taking=once)).took_shard
+    await scene.schedule("b")
+    again = await scene.move(hold, taking=once)
+    assert (again.took_shard, again.seen) == (False, 0)

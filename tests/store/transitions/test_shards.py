@@ -66,20 +66,6 @@ async def test_the_shard_served_longest_ago_comes_first(scene: Scene):
     assert served[SHARDS:] == served[:SHARDS]
 
 
-async def test_who_is_told_of_one_shard_looks_at_no_other(scene: Scene):
-    for shard in (0, 2):
-        await scene.schedule(f"a{shard}", shard=shard, delay=HOUR)
-    found = [
-        (
-            await scene.run(
-                scene.do.acquire_shard(sync_guid=scene.guid(), holder="me", lease=LEASE, lanes=[], told=told)
-            )
-        ).shard
-        for told in (2, 2, 1, None)
-    ]
-    assert found == [2, None, None, 0]
-
-
 async def test_held_shards_are_passed_over(scene: Scene):
     for shard in (0, 1):
         await scene.schedule(f"a{shard}", shard=shard)

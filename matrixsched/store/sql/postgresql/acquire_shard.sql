@@ -1,8 +1,7 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
 -- served longest ago; one with events that are due or new comes before all others; else :turn prefers one where the most
 -- important rows wait before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
--- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count, and
--- with :told no other one than this.
+-- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count.
 -- Its commit does not wait for the disk: a lock is worth nothing but for what is written under it,
 -- and whatever is, is flushed together with it. If the server crashes before, nobody holds the shard, and the fence is shut.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
@@ -67,7 +66,6 @@ chosen as materialized (
      where (not l.locked
             or l.last_heartbeat_at < {now} - cast(:lease as interval)
             or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
-       and (cast(:told as integer) is null or l.shard_id = cast(:told as integer))
        and coalesce(
                w.ungated,
                nullif((first.lane <= 'event' and first.scheduled_at <= {now}

@@ -4,15 +4,48 @@
 -- if it has one, else ungated. Events pass none, and wait in a lane of their own, for whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail;
 -- and those whose leases are over, lest their attempts are prolonged beside the one at this version.
 -- Writes only for the holder of the shard (fence); never waits. One row comes back even if nothing was moved.
-with fence as materialized (
+-- With :holder the shard is taken by the way, if nobody holds it and has held it since the statement began (`free`): what a
+-- holder wrote meanwhile is not in this snapshot. A lock that was left behind, whose holder may yet write, is for `acquire_shard`.
+with seen as materialized (
+    select l.shard_id, l.last_lock_guid
+      from matrixsched.shard_locks l
+     where cast(:holder as text) is not null and {now} < cast(:not_after as timestamptz)
+       and l.shard_id = cast(:shard_id as integer)
+       and (select true from matrixsched.incoming_queue q
+             where q.shard_id = cast(:shard_id as integer)
+             order by q.created_at limit 1)
+),
+free as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
-     where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
+     where l.shard_id = (select shard_id from seen) and not l.locked
+       and l.last_lock_guid is not distinct from (select last_lock_guid from seen)
+       /* pause point: move_take */
+       for update skip locked
+),
+held as materialized (
+    select l.shard_id
+      from matrixsched.shard_locks l
+     where cast(:holder as text) is null
+       and l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
        and (select true from matrixsched.incoming_queue q
              where q.shard_id = cast(:shard_id as integer)
              order by q.created_at limit 1)
        /* pause point: move_fence */
        for key share skip locked
+),
+fence as materialized (
+    select shard_id from held
+    union all
+    select shard_id from free
+),
+took as (
+    update matrixsched.shard_locks l
+       set locked = true, last_lock_guid = cast(:sync_guid as uuid), last_locked_by = cast(:holder as text),
+           last_processing_start_at = {now}, last_heartbeat_at = {now}
+      from free f
+     where l.shard_id = f.shard_id
+    returning l.shard_id
 ),
 events as materialized ( -- locked, as the others: a late twin of this very statement must not take them again
     select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
@@ -144,7 +177,7 @@ moved as (
     on conflict (shard_id, action_id, action_guid) do nothing
     returning action_guid
 )
-select (select count(*) from taken) as seen, {now} as now,
+select (select count(*) from taken) as seen, exists (select from took) as took_shard, {now} as now,
        unclaimed.gated_lanes, unclaimed.parked, '' as lane, r.action_id, r.action_guid, 1 as attempt, {now} as claimed_at, r.scheduled_at as due_at, r.version, r.handler,
        r.payload, r.terms, r.priority, r.template, r.zone, r.expires_at, r.tick, r.tick_at, r.tick_failures,
        0 as interrupted

@@ -1,8 +1,7 @@
 -- acquire_shard (sqlite). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
 -- served longest ago; one with events that are due or new comes before all others; else :turn prefers one where the most
 -- important rows wait before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
--- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count, and
--- with :told no other one than this.
+-- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count.
 -- Where neither gates nor events are used and nothing is parked, a shard without work costs three probes: `first`, the first
 -- of the lanes coming, event, handler!… and handler:… that has rows, says which of them are worth one of their own.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
@@ -49,10 +48,9 @@ free as materialized (
              where p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
              order by p.lane limit 1) as first
       from matrixsched_shard_locks l
-     where (not l.locked
-            or l.last_heartbeat_at < {now} - :lease
-            or l.last_heartbeat_at > {now} + :lease) -- from a clock that was set back since
-       and (:told is null or l.shard_id = :told)
+     where not l.locked
+        or l.last_heartbeat_at < {now} - :lease
+        or l.last_heartbeat_at > {now} + :lease -- from a clock that was set back since
 )
 select l.shard_id,
        (select json_group_array(r.lane) from ready r

@@ -2,7 +2,8 @@
 -- it. Rows that are due, pass no gate and may run here are claimed in passing, as `claim` would: the caller chooses at
 -- most its limit of those that `judge` calls claimable. Events are taken and claimed first, or alone if :only_events. Those that have to pass a gate go to their gated lanes;
 -- what is not due waits in `coming` if it has one, else ungated. Events pass none, and wait in a lane of their own, for
--- whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence).
+-- whatever it may be. Earlier versions of its action that wait in processing go: an action that is moved often leaves no trail. Writes only for the holder of the shard (fence),
+-- or for whoever takes it in the same transaction (acquire_shard.take) because nobody holds it.
 -- Differs from postgresql/move.sql: `judge` reads, the others write what it said, row by row by exact key; all in one
 -- write transaction, so nothing can be busy and no row needs a lock. `probe` finds out without one if there is any
 -- work, and in it once more, for all that follow, if the shard is still held.
@@ -11,6 +12,12 @@
 select 1
   from matrixsched_shard_locks l
  where l.shard_id = :shard_id and l.last_lock_guid = :sync_guid and l.locked
+   and exists (select 1 from matrixsched_incoming_queue i where i.shard_id = :shard_id);
+
+-- name: probe_free
+select 1
+  from matrixsched_shard_locks l
+ where l.shard_id = :shard_id and not l.locked and {now} < :not_after
    and exists (select 1 from matrixsched_incoming_queue i where i.shard_id = :shard_id);
 
 -- name: judge
