@@ -64,8 +64,9 @@ class Gating(Protocol):
         """
         ...
 
-    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Transition[bool]:
-        """List every lane that has rows, and no other, if it was not done within `every`; whether it was done."""
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Transition[int | None]:
+        """List every lane that has rows, and no other, if it was not done within `every`; how many had not been listed,
+        or None if it was not done."""
         ...
 
 

@@ -96,6 +96,7 @@ class Worker:
             chance=self._chance,
             events=self._events,
         )
+        self._news = Wakeup()
         self.intake = Intake(
             self._store,
             app.handlers,
@@ -105,9 +106,9 @@ class Worker:
             clock=self._clock,
             chance=self._chance,
             events=self._events,
+            found_lanes=self._news.set,
         )
         self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
-        self._news = Wakeup()
         self._changes = Wakeup()
         self.balancing = Balancing(
             self._store,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import cycle
@@ -65,7 +65,10 @@ class Intake:
         clock: Clock,
         chance: Chance,
         events: Events,
+        found_lanes: Callable[[], None],
     ) -> None:
+        """`found_lanes` is called when there are rows before gates at which nobody would have looked."""
+        self._found_lanes = found_lanes
         self._store = store
         self._do = store.transitions
         self._handlers = handlers
@@ -128,8 +131,11 @@ class Intake:
         if self._gates_hold:
             began = self._clock.monotonic()
             relisting = self._do.relist_lanes(every=timedelta(seconds=every_s), look_again=self._policy.look_again)
-            if await self._store.run(relisting):
+            listed = await self._store.run(relisting)
+            if listed is not None:
                 self._relist_s = self._clock.monotonic() - began
+            if listed:
+                self._found_lanes()
         return every_s
 
     async def _look(self) -> float:

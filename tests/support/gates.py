@@ -148,5 +148,5 @@ async def listed(scene: Scene) -> dict[str, timedelta]:
     return {row["lane"]: row["ready_at"] - scene.now for row in await scene.table("held_lanes")}
 
 
-async def relist(scene: Scene) -> bool:
+async def relist(scene: Scene) -> int | None:
     return await scene.run(scene.do.relist_lanes(every=timedelta(0)))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from support.scene import Scene
 
 from matrixsched import App, Context, call
 from matrixsched.clock import ManualClock, SeededChance
+from matrixsched.errors import DatabaseUnavailable
 from matrixsched.rules.action import EVENT
+from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -256,3 +259,29 @@ async def test_no_room_is_left_to_others_before_all_events_of_a_shard_are_claime
     await worker.run_due()
     assert kinds(fleet.started[:25]) == {"event": 25}
     assert kinds(fleet.started) == {"event": 25, "other": 1000}
+
+
+async def test_lanes_that_were_found_unlisted_are_looked_at_at_once(app: App, clock: ManualClock):
+    """They were filled by a worker that did not come to say so."""
+    app.action("work")(lambda: None)
+    await app.limits.set("key:mx", "1/s", pool=5)
+    clock.advance(MINUTE)
+    await app.schedule("work", id="a", limit="mx")
+    struck, heir = Worker(app), Worker(app)
+    run = app.store.run
+
+    async def run_until_it_is_killed(transition: Transition[Any]) -> Any:
+        if transition.name == "claim_gated":
+            raise DatabaseUnavailable("it was killed")
+        return await run(transition)
+
+    app.store.run = run_until_it_is_killed  # type: ignore[method-assign]
+    with pytest.raises(DatabaseUnavailable):
+        await struck.intake.step()
+    app.store.run = run  # type: ignore[method-assign]
+    rest_s = await heir.intake.step()
+    assert rest_s > 0
+    await heir.intake.relist()
+
+    await heir._news.wait_at_most(rest_s, clock)  # on a clock that stands still, nothing but news ends that
+    assert await heir.run_due() == 1

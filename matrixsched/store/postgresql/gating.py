@@ -69,9 +69,9 @@ class PostgresGating(PostgresAsking, GatedClaims):
         )
 
     @transition
-    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[bool]:
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[int | None]:
         (row,) = yield self._ask("relist_lanes", every=every, look_again=look_again)
-        return bool(row["turns"])
+        return int(row["listed"]) if row["turns"] else None
 
 
 def quotas_of(rows: Sequence[Row]) -> list[StoredQuota]:

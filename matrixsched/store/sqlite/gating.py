@@ -144,18 +144,18 @@ class SqliteGating(SqliteAsking, GatedClaims):
             yield self._each("spend.unlist", ("lane", "now"), [(lane, now) for lane in spent.emptied])
 
     @transition
-    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[bool]:
+    def relist_lanes(self, *, every: timedelta, look_again: timedelta = LOOK_AGAIN) -> Conversation[int | None]:
         now = self._now()
         turn = yield self._ask("relist_lanes.turn", every=span(every), now=now)
         if not turn:
-            return False
+            return None
         # In this order: as on PostgreSQL, what is listed now is put off, if need be, the next time.
         yield self._ask("relist_lanes.put_off", look_again=span(look_again), now=now)
-        yield self._ask("relist_lanes.list", now=now)
+        listed = yield self._ask("relist_lanes.list", now=now)
         yield self._ask("relist_lanes.unlist")
         yield self._ask("relist_lanes.forget", now=now)
         yield self._ask("relist_lanes.done", now=now)
-        return True
+        return len(listed)
 
 
 def gated_lanes_of(rows: Iterable[Row]) -> tuple[str, ...]:

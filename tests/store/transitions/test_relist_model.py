@@ -84,8 +84,9 @@ async def test_lanes_are_listed_and_limits_forgotten_as_the_model_says(scene: Sc
         await put(scene, rows=world.rows, listed=world.listed, limits=world.limits)
         await scene.sql("update matrixsched.chores set done_at = :at", at=scene.now + TICK)
         await scene.sql("update matrixsched.chores set done_at = :at where name = 'lanes'", at=world.done_at)
-        assert await scene.run(scene.do.relist_lanes(every=world.every, look_again=LOOK_AGAIN)) == world.is_time
         after = world.relisted()
+        new = len({row.lane for row in after.listed} - {row.lane for row in world.listed}) if world.is_time else None
+        assert await scene.run(scene.do.relist_lanes(every=world.every, look_again=LOOK_AGAIN)) == new
         assert await listed(scene) == sorted(_as_listed(after.listed)), world
         assert {row["name"] for row in await scene.table("limits")} == {limit.name for limit in after.limits}, world
         chores = {row["name"]: row["done_at"] for row in await scene.table("chores")}

@@ -33,7 +33,8 @@ select s.lane, s.parts ->> '$[#-3]', s.parts ->> '$[#-1]',
        max({now}, (select p.scheduled_at from matrixsched_processing_queue p
                     where p.lane = s.lane and p.lane >= 'limit|' and p.lane < 'quota}'
                     order by p.scheduled_at limit 1))
-  from parted s;
+  from parted s
+returning lane;
 
 -- name: put_off
 update matrixsched_held_lanes as h
