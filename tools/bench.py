@@ -72,6 +72,7 @@ SCALES = {
         timers=10,
         timers_over_s=0.5,
         idle_s=0.2,
+        idle_settle_s=0.2,
         held=1_000,
         templates=10,
         keys=20,

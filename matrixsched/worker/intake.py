@@ -246,8 +246,9 @@ class Intake:
         longest = self._policy.rest_max.total_seconds()
         if acquired.next_due_at is None:
             return longest
-        until_due = (acquired.next_due_at - acquired.now).total_seconds()
-        return min(longest, until_due + WAKE_JITTER_S * self._chance.random())
+        # Asked then, and not so long after this answer: it was on its way for a while since the database told the time.
+        until_due = self._runner.database_time.perhaps_reached(acquired.next_due_at) - self._clock.monotonic()
+        return min(longest, max(0.0, until_due) + WAKE_JITTER_S * self._chance.random())
 
 
 class _Sync:

@@ -127,7 +127,6 @@ ACQUIRING: dict[str, object] = {
     "lanes_max": 0,
     "turn": "oldest",
     "only_events": False,
-    "told": None,
 }
 
 TAKING: dict[str, object] = {
@@ -136,6 +135,8 @@ TAKING: dict[str, object] = {
     "gated": False,
     "suspect_room": 0,
     "handlers": ["count"],
+    "holder": None,
+    "not_after": None,
     "move_limit": DRAIN_BATCH,
     "claim_limit": DRAIN_BATCH,
     "attempt_lease": LEASE,

@@ -33,6 +33,8 @@ class Scale:
     timers: int = 2_000
     timers_over_s: float = 20.0
     idle_s: float = 10.0
+    idle_settle_s: float = 11.0
+    """Sessions of PostgreSQL that came to rest tell of their last transactions ten seconds later."""
     held: int = 1_000_000
     templates: int = 200
     keys: int = 10_000

@@ -15,7 +15,6 @@ from benchmarks.statements import TRANSACTIONS
 from matrixsched import Context
 from matrixsched.calls import call
 
-IDLE_SETTLE_S = 2.0
 ASKING = 2
 """Transactions that asking for their number costs: connecting is one, too."""
 WARM_UP_STARTS = 5
@@ -100,7 +99,7 @@ def _idle(run: Run, *, shards: int) -> Measured:
 
     async def work() -> list[Figure]:
         async with installed(sized) as app, working(app):
-            await anyio.sleep(min(IDLE_SETTLE_S, run.scale.idle_s))
+            await anyio.sleep(run.scale.idle_settle_s)
             before, begun, begun_cpu = await transactions(), time.perf_counter(), time.process_time()
             await anyio.sleep(run.scale.idle_s)
             busy_s, elapsed_s = time.process_time() - begun_cpu, time.perf_counter() - begun
