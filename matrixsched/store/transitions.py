@@ -138,7 +138,7 @@ class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Sema
     def close_fence(self, shard: int, sync_guid: UUID, fresh_guid: UUID) -> Transition[bool]:
         """Make sure that nothing is moved or claimed under a guid any more, not even by what is under way.
 
-        The shard is free then, with a fresh guid; whether it still was under the old one.
+        The shard is free then, with a fresh guid, unless somebody else holds it; whether it is.
         """
         ...
 

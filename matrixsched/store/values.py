@@ -142,7 +142,7 @@ class Taking(NamedTuple):
 
     holder: str
     not_after: datetime
-    """By the database's clock. From then on it is not carried out: whoever lost the answer knows that it never will."""
+    """By the database's clock: from then on it is not begun any more."""
 
 
 @dataclass(frozen=True, slots=True)

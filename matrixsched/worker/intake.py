@@ -47,8 +47,9 @@ TURNS = (Turn.UNGATED, Turn.IMPORTANT, Turn.UNGATED, Turn.OLDEST)
 """Whose turn it is, one look after another: otherwise what waits for no gate would wait for all shards in which a
 campaign begins, what is important for all that is not, or the other way round."""
 
-TAKEN_WITHIN = timedelta(seconds=0.5)
-"""A move that takes its shard is carried out within this time or not at all."""
+TAKEN_WITHIN_MAX = timedelta(seconds=0.5)
+TAKEN_WITHIN_LEASE = 1 / 6
+"""A move that takes its shard begins within this time, or this share of an attempt's lease, or not at all."""
 
 _MAY_OPEN_AT_ANY_MOMENT = frozenset({Gate.BUSY, Gate.UNPLANNED})
 
@@ -79,6 +80,8 @@ class Intake:
         self._chance = chance
         self._events = events
         self._fruitless = 0
+        self._overdue = 0
+        """So many looks in a row found nothing although something was due by the time of the answer."""
         self._turns = cycle(TURNS)
         self._relist_s = 0.0
         """How long it took to list all lanes."""
@@ -169,6 +172,7 @@ class Intake:
         if acquired.shard is None:
             self._fruitless = 0
             return self._policy.rest_max.total_seconds() if only_events else self._rest(acquired)
+        self._overdue = 0
         sync = _Sync(self, acquired, acquired.shard, sync_guid, asked_at, only_events=only_events)
         with self._holding():
             await sync.run()
@@ -193,7 +197,8 @@ class Intake:
         self._found_nothing = False
         asked_at, unknown = self._clock.monotonic(), Acquired(now=now, shard=shard)
         sync = _Sync(self, unknown, shard, self._chance.guid(), asked_at, only_events=False)
-        if await sync.take(Taking(self._name, now + TAKEN_WITHIN)):
+        within = min(TAKEN_WITHIN_MAX, self._policy.attempt_lease * TAKEN_WITHIN_LEASE)
+        if await sync.take(Taking(self._name, now + within)):
             with self._holding():
                 await sync.run()
         return 0.0
@@ -248,7 +253,14 @@ class Intake:
             return longest
         # Asked then, and not so long after this answer: it was on its way for a while since the database told the time.
         until_due = self._runner.database_time.perhaps_reached(acquired.next_due_at) - self._clock.monotonic()
-        return min(longest, max(0.0, until_due) + WAKE_JITTER_S * self._chance.random())
+        if until_due > 0:
+            self._overdue = 0
+            return min(longest, until_due + WAKE_JITTER_S * self._chance.random())
+        # It came due while the answer was on its way; or others have it, and are to be let alone for a while.
+        self._overdue += 1
+        if self._overdue == 1:
+            return 0.0
+        return backoff_s(self._overdue - 1, first=CONTENDED_REST_S, most=longest, spread=0)
 
 
 class _Sync:
@@ -287,9 +299,10 @@ class _Sync:
         """Take the shard with the first move, if nobody has it; whether it is ours."""
         try:
             moved = await self._move(taking=taking)
-        except BaseException:
-            if not self._is_let_go:
-                await self._release()  # perhaps it was taken
+        except BaseException as error:
+            was_refused = isinstance(error, DatabaseError) and not isinstance(error, OutcomeUnknown)
+            if not was_refused:
+                await self._leave()  # perhaps it was taken
             raise
         self.moved = moved.seen
         self._incoming = moved.seen >= self._policy.batch_max
@@ -303,10 +316,14 @@ class _Sync:
                     lost = True
                     break
         finally:
-            if not lost and not self._is_let_go:
-                lost = not await self._release()
-            held_s = self._clock.monotonic() - self._acquired_at
-            self._intake._events.emit(ShardSynced(self._shard, self._sync_guid, self.moved, self.claimed, held_s, lost))
+            await self._leave(lost=lost)
+
+    async def _leave(self, *, lost: bool = False) -> None:
+        """Let the shard go, unless it is gone already, and tell what was done."""
+        if not lost and not self._is_let_go:
+            lost = not await self._release()
+        held_s = self._clock.monotonic() - self._acquired_at
+        self._intake._events.emit(ShardSynced(self._shard, self._sync_guid, self.moved, self.claimed, held_s, lost))
 
     def _may_go_on(self) -> bool:
         held_s = self._clock.monotonic() - self._acquired_at
@@ -474,7 +491,8 @@ class _Sync:
         return claimed
 
     async def _wait_until_certain(self, taking: Taking) -> None:
-        """The fence, which is closed next, is not there before the shard is taken: until then that may yet happen."""
+        """The fence, which is closed next, stops what has begun; a request that is still on its way may begin until
+        then."""
         certain_at = self._runner.database_time.surely_reached(taking.not_after)
         await self._clock.sleep(max(0.0, certain_at - self._clock.monotonic()))
 

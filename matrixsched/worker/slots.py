@@ -116,8 +116,8 @@ class Pace:
         now = self._clock.monotonic()
         while len(self._samples) > 1 and self._samples[1][0] <= now - START_WITHIN_S:
             self._samples.popleft()
-        since, count = self._samples[0]
-        present = (self.ended - count) / max(now - since, START_WITHIN_S)
+        # The largest of all stretches: of the longest, a part may have been a lull.
+        present = max((self.ended - count) / max(now - since, START_WITHIN_S) for since, count in self._samples)
         if now - self._samples[-1][0] >= PACE_SAMPLE_S:
             self._samples.append((now, self.ended))
             # Going down slowly, up at once: a lull says little about how fast handlers are.

@@ -17,10 +17,12 @@ from anyio.lowlevel import checkpoint
 from support.by_hand import SteppedWorker, drain
 from support.callers import async_caller
 from support.counting import Sent, counted_app
+from support.elsewhere import schedule_elsewhere
 
 from matrixsched import App, call
 from matrixsched.calls import Call
 from matrixsched.clock import ManualClock
+from matrixsched.rules.names import shard_of
 from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +110,14 @@ async def test_what_is_not_due_costs_no_statement(
         await made.put(ACTIONS)
         sent = await made.sent.during(made.drain)
     assert sent == {"acquire_shard": 5, "move": 4, "release_shard": 4, "record": 4}
+
+
+async def test_a_lone_action_is_taken_and_claimed_by_the_first_statement_of_whoever_is_told(database_url: str) -> None:
+    async with workshop(database_url) as made:
+        await schedule_elsewhere(made.app, "lone")
+        made.worker.intake.hear(shard_of("lone", 4))
+        sent = await made.sent.during(made.drain)
+    assert sent == {"move": 1, "release_shard": 1, "record": 1, "acquire_shard": 1}
 
 
 async def test_plans_are_not_made_anew_while_batches_stay_as_large(postgres_dsn: str) -> None:

@@ -283,7 +283,8 @@ class Player:
 
     def _note_fence(self, rows: Sequence[Row]) -> None:
         assert self.next_ask is not None
-        if self.next_ask.statement.name in FENCED and rows[0]["seen"]:
+        # Whoever takes the shard by the way has it locked until the commit, which nobody else sees before.
+        if self.next_ask.statement.name in FENCED and rows[0]["seen"] and not rows[0].get("took_shard"):
             parameters: Mapping[str, Any] = self.next_ask.parameters
             self.fences.append((parameters["shard_id"], parameters["sync_guid"]))
 

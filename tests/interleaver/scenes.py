@@ -39,7 +39,7 @@ SEMAPHORE = ("balance", "enqueue", "let-go", "let-all-go", "renew", "step-back",
 RECEIPT = ("done", "done-again", "retry", "extend-tasks", "set-aside")
 TASKS = ("put", "take", "take-one", "done-late", "redrive", "purge", "purge-dead", "hasten", "pause-queue")
 
-LATE = ("claim", "move", "run", "sync", "sweep", "expire", "take", "take-one", "purge", "plan")
+LATE = ("claim", "move", "move-free", "run", "sync", "sweep", "expire", "take", "take-one", "purge", "plan")
 """Who plays after the end of a lease, where the scene has one that ends."""
 
 Builder = Callable[[Setting], Awaitable[None]]
@@ -73,6 +73,7 @@ async def everything(setting: Setting) -> None:
 
 RUN = USERS + SHARD + WORK + ATTEMPT + ("sweep",)
 ALL = tuple(dict.fromkeys((*USERS, *SHARD, *WORK, *ATTEMPT, *TIDY, *LIMITS, *QUOTA, *SEMAPHORE, *RECEIPT, *TASKS)))
+FREE = (*USERS, *ATTEMPT, "acquire", "sweep", "sync", "move-free")
 _NO_HOLDER = tuple(name for name in RUN if name not in ("beat", "release", "close-fence", *WORK, *ATTEMPT))
 
 SCENES = {
@@ -80,10 +81,10 @@ SCENES = {
     for scene in (
         Scene("nothing", building.nothing, (*USERS, "call-off", "schedule-twice", "schedule-other", "move")),
         Scene("new", building.new, (*USERS, "call-off", "schedule-twice", "schedule-other", *SHARD, *WORK, "sweep")),
-        Scene("free", building.free, (*_NO_HOLDER, "sync")),
-        Scene("free-lapsed", building.free_lapsed, (*USERS, *ATTEMPT, "acquire", "sweep", "sync")),
-        Scene("free-replaced", building.free_replaced, (*USERS, *ATTEMPT, "acquire", "sweep", "sync")),
-        Scene("free-blocked", building.free_blocked, (*USERS, *ATTEMPT, "acquire", "sweep", "sync")),
+        Scene("free", building.free, (*_NO_HOLDER, "sync", "move-free")),
+        Scene("free-lapsed", building.free_lapsed, FREE),
+        Scene("free-replaced", building.free_replaced, FREE),
+        Scene("free-blocked", building.free_blocked, FREE),
         Scene("left", building.left, (*USERS, *SHARD, *WORK, "sync")),
         Scene("waiting", building.waiting, (*USERS, *SHARD, *WORK, "sweep")),
         Scene("claimed", building.claimed, RUN),

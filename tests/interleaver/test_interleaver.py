@@ -30,6 +30,8 @@ RISKY = [
     ("claim", "extend", "lapsing"),
     ("acquire", "move", "left"),
     ("sync", "record", "free-replaced"),
+    ("move-free", "record", "free-replaced"),
+    ("move-free", "acquire", "free"),
     ("schedule", "prune", "finished"),
     ("reschedule", "expire", "expired"),
     ("claim-gated", "claim-gated", "one-grant"),

@@ -33,6 +33,8 @@ class Commit:
     now: int
     asked_at: datetime
     world: World
+    is_late: bool = False
+    """Whether whoever asked had given up."""
 
     @property
     def attempts(self) -> Sequence[Attempt]:

@@ -103,5 +103,6 @@ def _size(scene: Scene) -> Size:
         think_s=0,
         chaos_s=scene.lasts_s,
         is_told=True,
+        shards_named=scene.shards_named,
         policy=WorkerPolicy(**(USUAL_POLICY | dict(scene.policy))),
     )

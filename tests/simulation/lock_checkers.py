@@ -11,13 +11,15 @@ from simulation.faults import Noted
 
 
 def taken_when_free(commit: Commit) -> Objections:
-    """A shard is taken when nobody holds it, or when its holder has not been heard of for a lease."""
+    """A shard is taken when nobody holds it, or when its holder has not been heard of for a lease; by a move only then
+    when nobody holds it."""
     if commit.transition.name not in ("acquire_shard", "move"):
         return
     lease = commit.world.size.policy.shard_lease // timedelta(microseconds=1)
     for lock in commit.world.database.locked():
         before = commit.world.locks.get(lock.shard)
-        if before is not None and before.guid != lock.guid and commit.now - before.heartbeat_at <= lease:
+        was_left = commit.transition.name == "acquire_shard" and before and commit.now - before.heartbeat_at > lease
+        if before is not None and before.guid != lock.guid and not was_left:
             yield f"shard {lock.shard} was held, and heard of at {moment(before.heartbeat_at)}"
 
 

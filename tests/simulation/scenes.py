@@ -49,12 +49,20 @@ class Scene:
     """What is different from the usual policy of the workers."""
     handlers: Callable[[World], Mapping[str, Behaviour]] = lambda world: {}
     """Handlers of its own, made anew each time it is played."""
+    shards_named: float = 0.0
+    """How many of the workers hear in which shard something is new."""
 
 
 # What is played.
 
 
 async def _one_action(client: Client) -> None:
+    await client.ask("schedule", "a", handler="quick")
+
+
+async def _one_while_all_rest(client: Client) -> None:
+    """Workers hear of it when they have found nothing: the first takes its shard by the move."""
+    await anyio.sleep(0.3)
     await client.ask("schedule", "a", handler="quick")
 
 
@@ -234,6 +242,7 @@ TIDIES_OFTEN = {"tidy_every": timedelta(seconds=0.4)}
 
 SCENES: tuple[Scene, ...] = (
     Scene("one action", _one_action, lasts_s=0.5),
+    Scene("told in which shard", _one_while_all_rest, lasts_s=0.8, shards_named=1.0),
     Scene("an action that fails", _an_action_that_fails, lasts_s=1, handlers=_fails_once),
     Scene("changed while it runs", _changed_while_it_runs, lasts_s=2, policy=SHORT_LEASES, handlers=_takes_long),
     Scene("called off", _called_off, lasts_s=2, policy=SHORT_LEASES, handlers=_takes_long),

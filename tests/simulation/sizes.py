@@ -23,6 +23,8 @@ class Size:
     chaos_s: float
     is_told: bool
     """Workers are told of changes; otherwise they look by themselves only."""
+    shards_named: float
+    """The share of those who are told of new actions that hear in which shard they are."""
     policy: WorkerPolicy
 
 
@@ -37,6 +39,7 @@ def draw_size(chance: Random) -> Size:
         think_s=chance.choice((0.5, 2.0, 5.0)),
         chaos_s=chance.uniform(12, 45),
         is_told=chance.random() < 0.4,
+        shards_named=0.5,
         policy=WorkerPolicy(
             **_draw_leases(chance),
             concurrency=chance.randint(1, 4),

@@ -115,6 +115,14 @@ def test_scenes_together_strike_every_step_of_the_protocol() -> None:
     assert struck >= STEPS
 
 
+def test_who_is_told_in_which_shard_something_is_new_takes_it_by_the_move() -> None:
+    (scene,) = (one for one in SCENES if one.name == "told in which shard")
+    result = stage(scene, (), keeps_trace=True).run()
+    written = [line.rpartition(" ")[2] for line in result.trace if " committed " in line]
+    assert "move" in written
+    assert "acquire_shard" not in written
+
+
 def test_what_is_planted_in_a_part_is_planted_in_the_scenes_of_that_part() -> None:
     played = {part: [scene for scene in SCENES if is_playable(scene, with_part(part))] for part in PARTS}
     for scene in SCENES:

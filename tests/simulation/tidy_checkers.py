@@ -17,7 +17,7 @@ from simulation.faults import Noted
 class Turns:
     """When the present turn of each chore began, by its holder: with the first taking since the last one was over.
 
-    That is when it was asked for: one that is granted late, to nobody any more, was carried out before.
+    One that is granted late, to nobody any more, was carried out when it was asked for.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Turns:
             return
         if commit.transition.name == "take_chore":
             turn: Any = commit.transition.arguments[:2]
-            self.began.setdefault(turn, microseconds(commit.asked_at))
+            self.began.setdefault(turn, microseconds(commit.asked_at) if commit.is_late else commit.now)
         elif commit.transition.name == "end_chore":
             self.began.pop(commit.transition.arguments[:2], None)  # type: ignore[arg-type]
 

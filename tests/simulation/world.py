@@ -364,7 +364,7 @@ class World:
             struck.ends_at = self.clock.now()
             self.history.note(struck.host, transition.name, "is carried out late")
             try:
-                await self.carry_out(struck.host, transition, struck.begins_at)
+                await self.carry_out(struck.host, transition, struck.begins_at, is_late=True)
             except MatrixSchedError as error:  # what its sender would have been told, were it still listening
                 self.history.note("late", transition.name, type(error).__name__)
         self._late -= 1
@@ -374,20 +374,22 @@ class World:
 
     # Commits.
 
-    async def carry_out(self, host: str, transition: Transition[T], asked_at: datetime) -> T:
+    async def carry_out(self, host: str, transition: Transition[T], asked_at: datetime, *, is_late: bool = False) -> T:
         self.overlooked.look()
         changes = self.database.changes
         answer = await self.database.store.run(transition)
         if self.database.changes != changes:
-            self._committed(host, transition, answer, asked_at)
+            self._committed(host, transition, answer, asked_at, is_late)
         return answer
 
-    def _committed(self, host: str, transition: Transition[Any], answer: Any, asked_at: datetime) -> None:
+    def _committed(
+        self, host: str, transition: Transition[Any], answer: Any, asked_at: datetime, is_late: bool
+    ) -> None:
         self.history.note(host, "committed", transition.name)
         is_lock_only = transition.name in _LOCK_ONLY
         before = self.snapshot
         after = before if is_lock_only else self.database.snapshot()
-        commit = Commit(host, transition, answer, before, after, self.database.now(), asked_at, self)
+        commit = Commit(host, transition, answer, before, after, self.database.now(), asked_at, self, is_late)
         if is_lock_only or transition.name == "move":  # which may take its shard by the way
             self._judge(commit, AT_EVERY_LOCK)
             self.locks = {lock.shard: lock for lock in self.database.locked()}
@@ -450,9 +452,10 @@ class World:
         """Tell all who watch; of which shard it is, as PostgreSQL would, some hear and others do not."""
         if self.size.is_told and not self.is_over:
             for changed, context in self._watchers.values():
-                delay_s = self.chance.random() * 0.02
-                news = (News.ANYTHING, None) if shard is None or delay_s < 0.01 else (News.ACTIONS, shard)
-                self.loop.call_later(delay_s, changed, *news, context=context)
+                named = self.size.shards_named if shard is not None else 0.0
+                is_named = named > 0 and self.chance.random() < named
+                news = (News.ACTIONS, shard) if is_named else (News.ANYTHING, None)
+                self.loop.call_later(self.chance.random() * 0.02, changed, *news, context=context)
 
 
 def _only_shard(commit: Commit) -> int | None:

@@ -286,6 +286,41 @@ async def test_a_move_does_not_wait_for_who_takes_the_shard(world: World, taken_
     await late.outcome()
 
 
+TAKEN_UNSEEN = Mutant("close_fence", "or not locked", "")
+
+
+@cured(only_under_its_guid=[TAKEN_UNSEEN])
+async def test_a_fence_is_closed_only_when_no_move_is_under_way_that_takes_the_shard(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    await world.schedule("a")
+    guid = uuid4()
+    writing, moved = await world.open(world.moving(guid, taking=True))
+    assert moved.took_shard
+    closing = await world.start(world.do.close_fence(0, guid, uuid4()))
+    if taken_out:
+        with pytest.raises(StatementGoesOn):
+            await closing.waits()
+    else:
+        await closing.waits()
+    await writing.commit()
+    assert await closing.outcome() == (not taken_out)
+
+
+@cured(only_under_its_guid=[TAKEN_UNSEEN])
+async def test_a_move_takes_no_shard_whose_fence_was_closed_since_its_snapshot(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    await world.schedule("a")
+    guid = uuid4()
+    late = await world.paused(world.moving(guid, taking=True))
+    await world.run(world.do.close_fence(0, guid, uuid4()))
+    await late.resume()
+    assert (await late.answer()).took_shard == bool(taken_out)
+
+
 # The holder's own late twin.
 
 

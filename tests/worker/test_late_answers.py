@@ -17,7 +17,7 @@ from matrixsched.events import ShardSynced
 from matrixsched.rules.names import shard_of
 from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker, WorkerPolicy
-from matrixsched.worker.intake import TAKEN_WITHIN
+from matrixsched.worker.intake import TAKEN_WITHIN_MAX
 
 pytestmark = pytest.mark.anyio
 
@@ -151,7 +151,7 @@ async def test_who_lost_the_answer_to_a_move_that_takes_its_shard_waits_until_it
         if losing is Delayed:
             while not clock._sleepers:
                 await anyio.lowlevel.checkpoint()
-            clock.advance(TAKEN_WITHIN)
+            clock.advance(TAKEN_WITHIN_MAX)
 
     assert [shard.locked for shard in await app.shards()] == [False] * SHARDS
     await worker.run_due()

@@ -39,6 +39,16 @@ def test_quick_handlers_are_believed_at_once(clock: ManualClock, pace: Pace):
     assert pace.measured() == 2_000
 
 
+def test_also_after_a_lull(clock: ManualClock, pace: Pace):
+    for _ in range(2):
+        clock.advance(timedelta(seconds=1))
+        assert pace.measured() == 0
+    clock.advance(timedelta(seconds=0.05))
+    pace.ended += 100
+
+    assert pace.measured() == 400
+
+
 def test_a_pace_asked_for_seldom_is_that_of_all_the_time_since(clock: ManualClock, pace: Pace):
     clock.advance(timedelta(seconds=10))
     pace.ended += 500

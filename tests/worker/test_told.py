@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from support.elsewhere import schedule_elsewhere
@@ -18,6 +20,7 @@ from matrixsched.worker import Worker
 pytestmark = pytest.mark.anyio
 
 SHARDS = 4  # as the fixture `app` has them
+LEASE = timedelta(seconds=10)
 
 
 class Looking(StoreWrapper):
@@ -60,12 +63,16 @@ async def test_it_looks_there_first_and_then_everywhere(app: App, told: tuple[Wo
 
 async def test_if_somebody_else_has_it_all_others_are_looked_at(app: App, told: tuple[Worker, Looking]) -> None:
     worker, looking = told
+    taken, elsewhere = shard_of("taken", SHARDS), shard_of("elsewhere", SHARDS)
+    assert taken != elsewhere
+    await schedule_elsewhere(app, "taken")
+    acquiring = app.store.transitions.acquire_shard(sync_guid=uuid4(), holder="other", lease=LEASE, lanes=())
+    assert (await app.store.run(acquiring)).shard == taken
     await schedule_elsewhere(app, "elsewhere")
-    other = (shard_of("elsewhere", SHARDS) + 1) % SHARDS
-    worker._hear(News.ACTIONS, other)
+    worker._hear(News.ACTIONS, taken)
     assert [await worker.intake.step() for _ in range(2)] == [0, 0]
-    assert looking.looks == [other, None]
-    assert worker.runner.has_waiting
+    assert looking.looks == [taken, None]
+    assert [held.attempt.claim.action_id for held in worker.runner.line.clear()] == ["elsewhere"]
 
 
 async def test_of_several_shards_or_of_none_in_particular_all_are_looked_at(told: tuple[Worker, Looking]) -> None:

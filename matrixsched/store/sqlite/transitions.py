@@ -326,7 +326,7 @@ class SqliteTransitions(
             work = yield self._ask("move.probe", shard_id=shard, sync_guid=guid)
         else:
             work = yield self._ask(
-                "move.probe_free", shard_id=shard, not_after=in_microseconds(taking.not_after), now=now
+                "move.probe_free", shard_id=shard, sync_guid=guid, not_after=in_microseconds(taking.not_after), now=now
             )
         if not work:
             return Claimed(0, [])

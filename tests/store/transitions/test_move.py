@@ -326,5 +326,7 @@ async def test_the_same_move_sent_twice_takes_nothing_more(scene: Scene):
     hold, once = Hold(0, scene.guid()), taking(scene)
     assert (await scene.move(hold, taking=once)).took_shard
     await scene.schedule("b")
-    again = await scene.move(hold, taking=once)
-    assert (again.took_shard, again.seen) == (False, 0)
+    for _ in range(2):
+        again = await scene.move(hold, taking=once)
+        assert (again.took_shard, again.seen) == (False, 0)
+        await scene.release(hold)

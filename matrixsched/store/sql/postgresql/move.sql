@@ -11,6 +11,7 @@ with seen as materialized (
       from matrixsched.shard_locks l
      where cast(:holder as text) is not null and {now} < cast(:not_after as timestamptz)
        and l.shard_id = cast(:shard_id as integer)
+       and l.last_lock_guid is distinct from cast(:sync_guid as uuid) -- or it was carried out already
        and (select true from matrixsched.incoming_queue q
              where q.shard_id = cast(:shard_id as integer)
              order by q.created_at limit 1)
