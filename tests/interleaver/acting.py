@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -156,14 +157,23 @@ def close_fence(side: Side) -> Transition[Any]:
 
 
 def move(side: Side) -> Transition[Any]:
-    return side.do.move(0, _holder(side), handlers=[HANDLER], move_limit=9, claim_limit=9, attempt_lease=LEASE)
+    return _moving(side, _holder(side))
+
+
+def _moving(side: Side, holder: Any) -> Transition[Any]:
+    return side.do.move(0, holder, handlers=[HANDLER], move_limit=9, claim_limit=9, attempt_lease=LEASE)
+
+
+def _taker(side: Side) -> UUID:
+    """Under which guid this side takes a shard by a move."""
+    return UUID(int=0xF4EE_0000 + side.index)
 
 
 def move_free(side: Side) -> Transition[Any]:
     """Move under a shard that nobody holds, and hold it from then on."""
     return side.do.move(
         0,
-        side.guid(),
+        _taker(side),
         handlers=[HANDLER],
         move_limit=9,
         claim_limit=9,
@@ -173,18 +183,32 @@ def move_free(side: Side) -> Transition[Any]:
 
 
 def claim(side: Side) -> Transition[Any]:
-    return side.do.claim(0, _holder(side), lane=UNGATED, handlers=[HANDLER], limit=9, attempt_lease=LEASE)
+    return _claiming(side, _holder(side))
+
+
+def _claiming(side: Side, holder: Any) -> Transition[Any]:
+    return side.do.claim(0, holder, lane=UNGATED, handlers=[HANDLER], limit=9, attempt_lease=LEASE)
 
 
 def next_round(side: Side) -> Transition[Any]:
     """What the holder of a shard does next: claim, then move."""
+    return Transition("next_round", partial(_round, side, _holder(side)))
+
+
+def next_round_of_taker(side: Side) -> Transition[Any]:
+    """The same of whoever took it by a move, and if that did not succeed, a whole iteration."""
 
     def begin() -> Conversation[list[Any]]:
-        claimed = yield from claim(side).begin()
-        moved = yield from move(side).begin()
-        return [*claimed.attempts, *moved.attempts]
+        attempts = yield from _round(side, _taker(side))
+        return [*attempts, *(yield from sync(side).begin())]
 
-    return Transition("next_round", begin)
+    return Transition("next_round_of_taker", begin)
+
+
+def _round(side: Side, holder: Any) -> Conversation[list[Any]]:
+    claimed = yield from _claiming(side, holder).begin()
+    moved = yield from _moving(side, holder).begin()
+    return [*claimed.attempts, *moved.attempts]
 
 
 def run(side: Side) -> Transition[Any]:

@@ -29,7 +29,7 @@ MOVES = {
         Move("release", acting.release),
         Move("close-fence", acting.close_fence),
         Move("move", acting.move, acting.attempts_handed, ALWAYS, acting.next_round, waits=_NOBODY),
-        Move("move-free", acting.move_free, acting.attempts_handed, ALWAYS, acting.sync, waits=_NOBODY),
+        Move("move-free", acting.move_free, acting.attempts_handed, ALWAYS, acting.next_round_of_taker, waits=_NOBODY),
         Move("claim", acting.claim, acting.attempts_handed, ALWAYS, acting.next_round, waits=_NOBODY),
         Move("sync", acting.sync, acting.attempts_handed, ALWAYS, twin=False, whole=False, waits=Waits.FOR_WORKERS),
         Move("run", acting.run, total, ALWAYS, twin=False, whole=False, waits=Waits.FOR_WORKERS),

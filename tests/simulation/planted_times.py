@@ -10,7 +10,8 @@ from typing import Any
 from matrixsched.rules import outcome
 from matrixsched.scheduler import Scheduler
 from matrixsched.worker import runner
-from matrixsched.worker.intake import Intake, _Sync
+from matrixsched.worker.intake import Intake
+from matrixsched.worker.iteration import Iteration
 from matrixsched.worker.runner import Runner
 from simulation.actors import Client
 from simulation.faults import Fault
@@ -278,7 +279,7 @@ PLANTED = (
     ),
     Planted(
         "a worker that stops does not wait for the answer to its claim",
-        all_of(edited(_Sync, "_taken", "shield=True", "shield=False"), often_restarted),
+        all_of(edited(Iteration, "_taken", "shield=True", "shield=False"), often_restarted),
         ("abandoned",),
     ),
 )

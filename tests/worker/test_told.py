@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 from uuid import uuid4
@@ -46,7 +47,8 @@ class Looking(StoreWrapper):
 async def told(app: App, anyio_backend: str) -> tuple[Worker, Looking]:
     app.action("work")(lambda: None)
     worker = Worker(app)
-    worker.intake._store = looking = Looking(app.store)
+    looking = Looking(app.store)
+    worker.intake._tools = replace(worker.intake._tools, store=looking)
     await worker.intake.step()
     looking.looks.clear()
     return worker, looking

@@ -78,41 +78,19 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Where:
-    """On which machine an absolute limit was set: where this peer took so long.
-
-    On one where the peer takes longer, in the same run, the limit is longer by as much.
-    """
-
-    peer: Absolute
-    name: str
-    took: float
-
-    def slower(self, report: Report) -> float:
-        """How many times this machine is slower."""
-        return max(1.0, (self.peer.value(report) or 0.0) / self.took)
-
-    @property
-    def text(self) -> str:
-        return f" where {self.name} is {shown(self.took, self.peer.unit)}"
-
-
-@dataclass(frozen=True)
 class Bound:
     measure: Absolute | Times
     sign: Sign
     limit: float
-    where: Where | None = None
 
     @property
     def text(self) -> str:
-        return self.measure.bound_text(self.sign, self.limit) + (self.where.text if self.where else "")
+        return self.measure.bound_text(self.sign, self.limit)
 
     def holds(self, report: Report) -> bool | None:
         """None if it was not measured."""
         value = self.measure.value(report)
-        limit = self.limit * (self.where.slower(report) if self.where else 1.0)
-        return None if value is None else bool(HOLDS[self.sign](value, limit))
+        return None if value is None else bool(HOLDS[self.sign](value, self.limit))
 
 
 @dataclass(frozen=True)
