@@ -141,6 +141,16 @@ async def test_nothing_is_moved_or_claimed_under_a_guid_whose_fence_is_closed(sc
     assert (await scene.move(heir)).seen == 1
 
 
+async def test_a_fence_is_closed_also_before_the_shard_is_taken(scene: Scene):
+    """By a move that is about to: it finds that somebody was there since it saw the shard free."""
+    before = {lock["shard_id"]: lock["last_lock_guid"] for lock in await scene.table("shard_locks")}
+    fresh = scene.guid()
+    assert await scene.run(scene.do.close_fence(1, scene.guid(), fresh))
+    after = {lock["shard_id"]: lock["last_lock_guid"] for lock in await scene.table("shard_locks")}
+    assert after == before | {1: fresh}
+    assert not any(lock["locked"] for lock in await scene.table("shard_locks"))
+
+
 async def test_who_lost_a_shard_closes_no_fence_of_its_heir(scene: Scene):
     await scene.schedule()
     lost = await scene.hold()

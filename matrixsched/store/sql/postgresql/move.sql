@@ -9,9 +9,9 @@
 with seen as materialized (
     select l.shard_id, l.last_lock_guid
       from matrixsched.shard_locks l
-     where cast(:holder as text) is not null and {now} < cast(:not_after as timestamptz)
+     where {now} < cast(:not_after as timestamptz) -- null without :holder
        and l.shard_id = cast(:shard_id as integer)
-       and l.last_lock_guid is distinct from cast(:sync_guid as uuid) -- or it was carried out already
+       and l.last_lock_guid <> cast(:sync_guid as uuid) -- or it was carried out already
        and (select true from matrixsched.incoming_queue q
              where q.shard_id = cast(:shard_id as integer)
              order by q.created_at limit 1)
@@ -20,7 +20,7 @@ free as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
      where l.shard_id = (select shard_id from seen) and not l.locked
-       and l.last_lock_guid is not distinct from (select last_lock_guid from seen)
+       and l.last_lock_guid = (select last_lock_guid from seen)
        /* pause point: move_take */
        for update skip locked
 ),

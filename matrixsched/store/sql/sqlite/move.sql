@@ -18,7 +18,7 @@ select 1
 select 1
   from matrixsched_shard_locks l
  where l.shard_id = :shard_id and not l.locked and {now} < :not_after
-   and l.last_lock_guid is not :sync_guid -- or it was carried out already
+   and l.last_lock_guid <> :sync_guid -- or it was carried out already
    and exists (select 1 from matrixsched_incoming_queue i where i.shard_id = :shard_id);
 
 -- name: judge
