@@ -35,11 +35,6 @@ held as materialized (
        /* pause point: move_fence */
        for key share skip locked
 ),
-fence as materialized (
-    select shard_id from held
-    union all
-    select shard_id from free
-),
 took as (
     update matrixsched.shard_locks l
        set locked = true, last_lock_guid = cast(:sync_guid as uuid), last_locked_by = cast(:holder as text),
@@ -47,6 +42,11 @@ took as (
       from free f
      where l.shard_id = f.shard_id
     returning l.shard_id
+),
+fence as materialized ( -- read from what was taken: it is taken before anything is moved
+    select shard_id from held
+    union all
+    select shard_id from took
 ),
 events as materialized ( -- locked, as the others: a late twin of this very statement must not take them again
     select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
