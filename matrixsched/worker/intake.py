@@ -142,9 +142,10 @@ class Intake:
         only_events = room <= 0
         if only_events and not (self._is_told_of_events and self.event_room > 0):
             return self._policy.rest_max.total_seconds()
-        now = self._runner.database_time.latest(self._clock.monotonic())
-        if (told := self._only_told()) is not None and now is not None and not only_events:
-            return await self._look_where_told(told, now)
+        if (told := self._only_told()) is not None and not only_events:
+            now = self._runner.database_time.latest(self._clock.monotonic())
+            if now is not None:
+                return await self._look_where_told(told, now)
         sync_guid, turn = self._chance.guid(), next(self._turns)
         asked_at = self._clock.monotonic()
         # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.

@@ -30,6 +30,7 @@ MOVE_WAITS_FOR_OUTDATED = Mutant("move", "for update of p skip locked", "for upd
 TAKE_LOCK = "/* pause point: move_take */ for update skip locked"
 TAKE_NO_LOCK = Mutant("move", TAKE_LOCK, "/* pause point: move_take */")
 TAKE_WAITS = Mutant("move", TAKE_LOCK, "/* pause point: move_take */ for update")
+TAKEN_UNSEEN = Mutant("close_fence", "or not locked", "")
 TAKE_WHATEVER_HAPPENED = Mutant("move", "and l.last_lock_guid = (select last_lock_guid from seen)", "")
 
 CLAIM_NO_FENCE_LOCK = Mutant("claim", "for key share skip locked", "")
@@ -284,9 +285,6 @@ async def test_a_move_does_not_wait_for_who_takes_the_shard(world: World, taken_
         assert not (await late.answer()).took_shard
     await other.rollback()
     await late.outcome()
-
-
-TAKEN_UNSEEN = Mutant("close_fence", "or not locked", "")
 
 
 @cured(only_under_its_guid=[TAKEN_UNSEEN])

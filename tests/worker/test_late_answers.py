@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from support.elsewhere import schedule_elsewhere
+from support.scene import SHARDS
 
 from matrixsched import App, State, every
 from matrixsched.clock import ManualClock
@@ -22,7 +23,6 @@ from matrixsched.worker.intake import TAKEN_WITHIN_MAX
 pytestmark = pytest.mark.anyio
 
 SECOND = timedelta(seconds=1)
-SHARDS = 4  # as the fixture `app` has them
 LEASE = WorkerPolicy().attempt_lease
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from support.elsewhere import schedule_elsewhere
+from support.scene import SHARDS
 
 from matrixsched import App
 from matrixsched.rules.names import shard_of
@@ -20,7 +21,6 @@ from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
 
-SHARDS = 4  # as the fixture `app` has them
 LEASE = timedelta(seconds=10)
 
 
