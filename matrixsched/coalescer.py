@@ -25,18 +25,27 @@ Answer = TypeVar("Answer")
 
 
 class _Waiting(Generic[Item, Answer]):
-    __slots__ = ("answer", "error", "item", "key", "kind", "settled", "woken")
+    __slots__ = ("_woken", "answer", "error", "item", "key", "kind", "settled")
 
     def __init__(self, item: Item, key: str, kind: bool) -> None:
         self.item, self.key, self.kind = item, key, kind
         self.answer: Answer | None = None
         self.error: Exception | None = None
         self.settled = False
-        self.woken = anyio.Event()
+        self._woken: anyio.Event | None = None
 
     def settle(self, answer: Answer | None, error: Exception | None) -> None:
         self.answer, self.error, self.settled = answer, error, True
-        self.woken.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """It need not be asleep: whoever sends never is."""
+        if self._woken is not None:
+            self._woken.set()
+
+    async def sleep(self) -> None:
+        self._woken = anyio.Event()
+        await self._woken.wait()
 
 
 class Coalescer(Generic[Item, Answer]):
@@ -70,8 +79,7 @@ class Coalescer(Generic[Item, Answer]):
                 if batch:
                     await self._carry_out(batch)
                 else:
-                    mine.woken = anyio.Event()
-                    await mine.woken.wait()
+                    await mine.sleep()
         except BaseException:
             self._withdraw(mine)
             raise
@@ -128,7 +136,7 @@ class Coalescer(Generic[Item, Answer]):
     def _wake_next(self) -> None:
         """Let a waiting caller send, if there is one."""
         if self._waiting:
-            self._waiting[0].woken.set()
+            self._waiting[0].wake()
 
     def _withdraw(self, mine: _Waiting[Item, Answer]) -> None:
         if mine in self._waiting:

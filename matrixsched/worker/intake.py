@@ -137,15 +137,16 @@ class Intake:
         return every_s
 
     async def _look(self) -> float:
-        room, gated_room = self._runner.room, self.gated_room
-        self.is_short_of_room = room <= 0 or gated_room <= 0 or self._runner.suspect_room <= 0
+        room = self._runner.room
         only_events = room <= 0
-        if only_events and not (self._is_told_of_events and self.event_room > 0):
-            return self._policy.rest_max.total_seconds()
-        if (told := self._only_told()) is not None and not only_events:
+        if not only_events and (told := self._only_told()) is not None:
             now = self._runner.database_time.latest(self._clock.monotonic())
             if now is not None:
                 return await self._look_where_told(told, now)
+        gated_room = self.gated_room
+        self.is_short_of_room = only_events or gated_room <= 0 or self._runner.suspect_room <= 0
+        if only_events and not (self._is_told_of_events and self.event_room > 0):
+            return self._policy.rest_max.total_seconds()
         sync_guid, turn = self._chance.guid(), next(self._turns)
         asked_at = self._clock.monotonic()
         # Waited for also by a worker that stops: thrown away, the answer would be a shard that nobody lets go.

@@ -36,27 +36,52 @@ class Slots:
         self._group: anyio.abc.TaskGroup | None = None
         self._in_use = 0
         self._starting = 0
+        self._spare: anyio.Event | None = None
+        """Of the slot that waits for something to run: to begin one takes longer than many a handler."""
         self._turn_ends = float("-inf")
         self._turn_changes = False
 
     def open(self, group: anyio.abc.TaskGroup | None) -> None:
         """Let slots begin in this task group; without one, attempts wait for `run_next`."""
         self._group = group
+        if self._spare is not None:
+            self._spare.set()  # it ends: nobody took it to run anything
 
-    def fill(self) -> None:
-        """Let a few more slots begin, if there is something to run in them; each that begins lets others follow.
+    def fill(self, *, but: int = 0) -> None:
+        """Let a few more slots begin, if there is something to run in them `but` for so many attempts; each that begins
+        lets others follow.
 
         Handlers that never wait are all run in the first one: others would be begun in vain.
         """
         if self._group is None:
             return
         most = len(self._running) + 1 - self._starting
-        for _ in range(min(self._most - self._in_use, len(self._line), most)):
+        for _ in range(min(self._most - self._in_use, len(self._line) - but, most)):
             self._in_use += 1
             self._starting += 1
-            self._group.start_soon(self._slot)
+            if self._spare is None:
+                self._group.start_soon(self._slot)
+            else:
+                spare, self._spare = self._spare, None
+                spare.set()
 
     async def _slot(self) -> None:
+        is_needed = True
+        while is_needed:
+            await self._run_line()
+            is_needed = self._spare is None and self._group is not None and await self._wait_until_needed()
+
+    async def _wait_until_needed(self) -> bool:
+        """Be the spare slot; whether there is something to run, or the slots are closed."""
+        spare = self._spare = anyio.Event()
+        try:
+            await spare.wait()
+            return self._spare is not spare
+        finally:
+            if self._spare is spare:
+                self._spare = None
+
+    async def _run_line(self) -> None:
         self._starting -= 1
         if not self._turn_changes and self._clock.monotonic() >= self._turn_ends:
             self._begin_turn()  # the other steps have had theirs while this one waited to begin
@@ -74,7 +99,7 @@ class Slots:
         while len(self._line):
             if self._clock.monotonic() < self._turn_ends:
                 if self._starting <= len(self._running):
-                    self.fill()
+                    self.fill(but=1)  # which is run here
                 await self._run_next(scope)
                 if scope.cancel_called:
                     return True

@@ -122,3 +122,4 @@ async def test_no_slot_is_taken_for_a_handler_that_is_about_to_be_busy(app, cloc
         assert (await status(app, long_id)).running
         assert not (await status(app, send_id)).running
         release.set()
+        worker.runner.open_slots(None)

@@ -22,9 +22,9 @@ def column(values: list[T]) -> list[T]:
     return values[:1] if values and values.count(values[0]) == len(values) else values
 
 
-def sparse_column(values: list[T | None]) -> list[T | None]:
-    """A column of a batch in which most often all are null: then it has no values at all."""
-    return [] if values.count(None) == len(values) else values
+def sparse_column(values: list[T | None]) -> list[T | None] | None:
+    """A column of a batch in which most often all are null: then there is none."""
+    return None if values.count(None) == len(values) else values
 
 
 _CLAIM = itemgetter("action_id", "action_guid", "attempt")

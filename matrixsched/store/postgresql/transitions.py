@@ -402,21 +402,24 @@ _ANSWERS = {answer.value: answer for answer in Answer}
 
 
 def _new_actions(batch: Sequence[NewAction], request_guid: UUID) -> dict[str, object]:
+    columns = map(list, zip(*batch, strict=True)) if batch else ([] for _ in NewAction._fields)
+    shards, ids, guids, named, handlers, payloads, terms, lanes, priorities, *rare, delays = columns
+    templates, zones, expires_at, ats = map(sparse_column, rare)
     return {
-        "shard_ids": [new.shard for new in batch],
-        "action_ids": [new.id for new in batch],
-        "action_guids": [new.guid for new in batch],
-        "request_guids": column([new.request_guid or request_guid for new in batch]),
-        "handlers": column([new.handler for new in batch]),
-        "payloads": [new.payload for new in batch],
-        "terms": column([encode_terms(new.terms) for new in batch]),
-        "lanes": column([new.lane for new in batch]),
-        "priorities": column([new.priority for new in batch]),
-        "templates": sparse_column([new.template for new in batch]),
-        "zones": sparse_column([new.zone for new in batch]),
-        "expires_at": sparse_column([new.expires_at for new in batch]),
-        "ats": sparse_column([new.at for new in batch]),
-        "delays": column([new.delay for new in batch]),
+        "shard_ids": shards,
+        "action_ids": ids,
+        "action_guids": guids,
+        "request_guids": column([guid or request_guid for guid in named]),
+        "handlers": column(handlers),
+        "payloads": payloads,
+        "terms": column([encode_terms(one) for one in terms]),
+        "lanes": column(lanes),
+        "priorities": column(priorities),
+        "templates": templates,
+        "zones": zones,
+        "expires_at": expires_at,
+        "ats": ats,
+        "delays": column(delays),
     }
 
 
