@@ -52,6 +52,7 @@ WORKLOADS = {
         "balance",
         "queue-future",
         "queue-floor",
+        "latency-floor",
         "floor",
     },
 }
@@ -73,6 +74,7 @@ RATIOS = {
         "drain-keys": "drain rate",
         "balance": "balance-small p50",
         "queue-drain": "queue-floor rate",
+        "latency": "latency-floor p50",
         "queue-future": "queue-drain rate",
     },
 }

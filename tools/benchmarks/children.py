@@ -65,10 +65,16 @@ class Child:
 # The child's end.
 
 
+def given_address() -> tuple[str, str]:
+    """The database and the installation in it, as the parent writes them."""
+    address = json.loads(sys.stdin.readline())
+    return address["url"], address["installation"]
+
+
 def given_app() -> App:
     """An application on the installation whose address the parent writes."""
-    address = json.loads(sys.stdin.readline())
-    return App(address["url"], installation=address["installation"])
+    url, installation = given_address()
+    return App(url, installation=installation)
 
 
 def tell(line: str) -> None:

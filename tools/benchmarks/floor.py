@@ -23,6 +23,7 @@ from asyncpg.prepared_stmt import PreparedStatement
 from benchmarks.checking import Tally, check_all_done
 from benchmarks.measuring import Measured, Run, rate, run_loop
 from matrixsched.rules.names import shard_of
+from matrixsched.store.postgresql.connection import PLANNING
 from matrixsched.store.postgresql.transitions import channel_of
 from matrixsched.store.statements import load
 
@@ -41,12 +42,13 @@ def floor(run: Run) -> Measured:
     """the protocol without the library: its statements on raw asyncpg, schedule in 1,000s, drain in 500s"""
     tally = Tally(run.scale.due)
     batches = list(_batches(tally.expected, run))
+    where = run.place.url, run.place.installation
 
     async def install() -> None:
         await run.place.app().init(shards=run.shards)
 
     async def schedule() -> float:
-        async with _protocol(run, ["schedule"]) as protocol:
+        async with protocol_on(*where, ["schedule"]) as protocol:
             begun = time.perf_counter()
             for batch in batches:
                 await protocol.ask("schedule", batch)
@@ -55,7 +57,7 @@ def floor(run: Run) -> Measured:
     async def drain() -> float:
         payloads: list[bytes] = []
         async with AsyncExitStack() as stack:
-            protocols = [await stack.enter_async_context(_protocol(run, DRAINING)) for _ in range(LOOPS)]
+            protocols = [await stack.enter_async_context(protocol_on(*where, DRAINING)) for _ in range(LOOPS)]
             begun = time.perf_counter()
             async with anyio.create_task_group() as group:
                 for protocol in protocols:
@@ -87,10 +89,11 @@ class Protocol:
 
 
 @asynccontextmanager
-async def _protocol(run: Run, names: Sequence[str]) -> AsyncIterator[Protocol]:
-    connection = await asyncpg.connect(run.place.url)
+async def protocol_on(url: str, installation: str, names: Sequence[str]) -> AsyncIterator[Protocol]:
+    """On a connection of its own, whose plans are made as those of the library."""
+    connection = await asyncpg.connect(url, server_settings=PLANNING)
     try:
-        texts = load("postgresql", run.place.installation)
+        texts = load("postgresql", installation)
         yield Protocol(
             {name: (await connection.prepare(texts[name].positional), texts[name].parameters) for name in names}
         )
@@ -113,7 +116,7 @@ async def _drain(protocol: Protocol, payloads: list[bytes]) -> None:
                 rows = await protocol.ask(name, fence | TAKING)
                 seen = max(seen, rows[0]["seen"])
                 if rows[0]["action_id"] is not None:
-                    await protocol.ask("record", _outcomes(rows, fence))
+                    await protocol.ask("record", outcomes_of(rows, fence))
                     payloads.extend(row["payload"] for row in rows)
         await protocol.ask("release_shard", fence | {"channel": None})
 
@@ -145,7 +148,7 @@ TAKING: dict[str, object] = {
 }
 
 
-def _outcomes(rows: Sequence[Row], fence: Mapping[str, object]) -> dict[str, object]:
+def outcomes_of(rows: Sequence[Row], fence: Mapping[str, object]) -> dict[str, object]:
     """A success for each claimed row; what all have is said once, as the library does."""
     return {
         "shard_ids": [fence["shard_id"]],
@@ -168,10 +171,10 @@ def _outcomes(rows: Sequence[Row], fence: Mapping[str, object]) -> dict[str, obj
 def _batches(count: int, run: Run) -> Iterator[dict[str, object]]:
     """Parameters of `schedule`, for actions that are due at once."""
     for first in range(0, count, SCHEDULE_BATCH):
-        yield _batch(range(first, min(first + SCHEDULE_BATCH, count)), run)
+        yield batch_of(range(first, min(first + SCHEDULE_BATCH, count)), run)
 
 
-def _batch(numbers: range, run: Run) -> dict[str, object]:
+def batch_of(numbers: range, run: Run) -> dict[str, object]:
     request: UUID = uuid4()
     by_id = {f"due-{number}": number for number in numbers}
     ordered = sorted((shard_of(action_id, run.shards), action_id) for action_id in by_id)

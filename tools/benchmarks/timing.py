@@ -28,7 +28,7 @@ def latency(run: Run) -> Measured:
     async def work() -> None:
         async with installed(run) as app, StartReporter.of(run.place) as worker:
             for number in range(-WARM_UP_STARTS, run.scale.starts):
-                await anyio.sleep(0.02 + 0.01 * (number % 3))  # not in step with anybody's polling
+                await rest_out_of_step(number)
                 begun_ns = time.monotonic_ns()
                 await app.schedule("start", number)
                 started_ns = await worker.start_of(number)
@@ -37,6 +37,11 @@ def latency(run: Run) -> Measured:
 
     run_loop(work)
     return Measured(spread_of(times_s), check_all_written(run.place, run.scale.starts + WARM_UP_STARTS))
+
+
+async def rest_out_of_step(number: int) -> None:
+    """A while, and not in step with anybody's polling."""
+    await anyio.sleep(0.02 + 0.01 * (number % 3))
 
 
 def lateness(run: Run) -> Measured:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from benchmarks import churning, draining, gates, queues, scheduling, semaphores, timing
 from benchmarks.commits import commits
 from benchmarks.floor import floor
+from benchmarks.latency_floor import latency_floor
 from benchmarks.measuring import Measured, Run
 from benchmarks.peers.environments import Peer
 from benchmarks.peers.libraries import (
@@ -106,7 +107,8 @@ WORKLOADS = {
         of_peer(PGBOSS, "drain", drained(PGBOSS, "batches of 500, burst mode")),
         Workload("queue-floor", POSTGRESQL, queues.queue_floor),
         Workload("queue-future", POSTGRESQL, queues.queue_future, Ratio("queue-drain", "rate")),
-        Workload("latency", BOTH, timing.latency),
+        Workload("latency", BOTH, timing.latency, Ratio("latency-floor", "p50")),
+        Workload("latency-floor", POSTGRESQL, latency_floor),
         of_peer(PGQUEUER, "latency", latency(PGQUEUER)),
         Workload("lateness", BOTH, timing.lateness),
         of_peer(PGQUEUER, "lateness", lateness(PGQUEUER)),
