@@ -137,9 +137,9 @@ class Intake:
         return every_s
 
     async def _look(self) -> float:
-        room = self._runner.room
+        told, room = self._only_told(), self._runner.room
         only_events = room <= 0
-        if not only_events and (told := self._only_told()) is not None:
+        if told is not None and not only_events:
             now = self._runner.database_time.latest(self._clock.monotonic())
             if now is not None:
                 return await self._look_where_told(told, now)
@@ -163,7 +163,7 @@ class Intake:
                     only_events=only_events,
                 )
             )
-        self._found_nothing = acquired.shard is None
+        self._found_nothing = acquired.shard is None and not only_events
         self._runner.database_time.learn(asked_at, self._clock.monotonic(), acquired.now)
         self._gates_hold = acquired.holds
         if acquired.shard is None:

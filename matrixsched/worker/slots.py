@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Sized
 
@@ -37,51 +38,56 @@ class Slots:
         self._in_use = 0
         self._starting = 0
         self._spare: anyio.Event | None = None
-        """Of the slot that waits for something to run: to begin one takes longer than many a handler."""
+        """What the slot waits for that has nothing to run yet. To begin one takes longer than many a handler, so that
+        is done before it is needed. It is never one that ran something: a handler may leave behind what would meet the
+        next in the same task, as context variables or a cancellation that comes late."""
+        self._context = contextvars.copy_context()
         self._turn_ends = float("-inf")
         self._turn_changes = False
 
     def open(self, group: anyio.abc.TaskGroup | None) -> None:
         """Let slots begin in this task group; without one, attempts wait for `run_next`."""
-        self._group = group
+        self._group, self._context = group, contextvars.copy_context()
         if self._spare is not None:
-            self._spare.set()  # it ends: nobody took it to run anything
+            self._spare.set()  # it ends, for it is still the spare one: nobody called it to run something
+        else:
+            self._keep_spare()
 
-    def fill(self, *, but: int = 0) -> None:
-        """Let a few more slots begin, if there is something to run in them `but` for so many attempts; each that begins
-        lets others follow.
+    def fill(self, *, about_to_run: int = 0) -> None:
+        """Let a few more slots begin, if there is something to run in them beside what the caller is about to run; each
+        that begins lets others follow.
 
         Handlers that never wait are all run in the first one: others would be begun in vain.
         """
         if self._group is None:
             return
+        unclaimed = len(self._line) - self._starting - about_to_run
         most = len(self._running) + 1 - self._starting
-        for _ in range(min(self._most - self._in_use, len(self._line) - but, most)):
+        for _ in range(min(self._most - self._in_use, unclaimed, most)):
             self._in_use += 1
             self._starting += 1
             if self._spare is None:
-                self._group.start_soon(self._slot)
+                self._context.run(self._group.start_soon, self._slot)
             else:
                 spare, self._spare = self._spare, None
                 spare.set()
 
-    async def _slot(self) -> None:
-        is_needed = True
-        while is_needed:
-            await self._run_line()
-            is_needed = self._spare is None and self._group is not None and await self._wait_until_needed()
+    def _keep_spare(self) -> None:
+        if self._group is not None and self._spare is None:
+            self._spare = anyio.Event()
+            self._context.run(self._group.start_soon, self._spare_slot, self._spare)
 
-    async def _wait_until_needed(self) -> bool:
-        """Be the spare slot; whether there is something to run, or the slots are closed."""
-        spare = self._spare = anyio.Event()
+    async def _spare_slot(self, called: anyio.Event) -> None:
         try:
-            await spare.wait()
-            return self._spare is not spare
+            await called.wait()
         finally:
-            if self._spare is spare:
+            is_called = self._spare is not called
+            if not is_called:
                 self._spare = None
+        if is_called:
+            await self._slot()
 
-    async def _run_line(self) -> None:
+    async def _slot(self) -> None:
         self._starting -= 1
         if not self._turn_changes and self._clock.monotonic() >= self._turn_ends:
             self._begin_turn()  # the other steps have had theirs while this one waited to begin
@@ -93,13 +99,14 @@ class Slots:
                     goes_on = await self._run_in(scope)
         finally:
             self._in_use -= 1
+        self._keep_spare()
 
     async def _run_in(self, scope: anyio.CancelScope) -> bool:
         """Run what is in line; whether there may be more, in another scope."""
         while len(self._line):
             if self._clock.monotonic() < self._turn_ends:
                 if self._starting <= len(self._running):
-                    self.fill(but=1)  # which is run here
+                    self.fill(about_to_run=1)
                 await self._run_next(scope)
                 if scope.cancel_called:
                     return True

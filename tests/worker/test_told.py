@@ -17,7 +17,7 @@ from matrixsched.store.news import News
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
 from matrixsched.store.wrapper import StoreWrapper
-from matrixsched.worker import Worker
+from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +93,25 @@ async def test_whoever_is_not_at_rest_looks_everywhere(app: App, told: tuple[Wor
     worker._hear(News.ACTIONS, 1)
     await worker.intake.step()
     assert looking.looks == [None, None]
+
+
+async def test_whoever_had_room_for_events_only_looks_everywhere(app: App) -> None:
+    """It does not know what else there is: rows that are overdue would wait for all that is new in one shard."""
+    app.action("work")(lambda: None)
+    app.on_acquired("pool")(lambda event: None)
+    worker = Worker(app, WorkerPolicy(concurrency=1))
+    worker.intake._tools = replace(worker.intake._tools, store=(looking := Looking(app.store)))
+    await app.schedule("work", id="a")
+    await worker.intake.step()
+    for _ in range(2):
+        worker._hear(News.ACTIONS, 1)
+        assert worker.runner.room == 0
+        await worker.intake.step()
+    worker.runner.give_back_waiting()
+    await worker.runner.giving_back.step()
+    await worker.intake.step()
+    assert worker.runner.held == 1
+    assert looking.looks == [None] * 4
 
 
 async def test_news_of_actions_in_a_shard_wake_nobody_who_balances_semaphores(told: tuple[Worker, Looking]) -> None:

@@ -106,7 +106,11 @@ GROUPS = (
     ),
     Group(
         "From the call to the handler, median (shorter is better)",
-        (Bar("schedule", "latency", "p50"), peer("PgQueuer", "pgqueuer-latency", "p50")),
+        (
+            Bar("schedule", "latency", "p50"),
+            Bar("bare statements", "latency-floor", "p50", "floor"),
+            peer("PgQueuer", "pgqueuer-latency", "p50"),
+        ),
         unit="ms",
     ),
     Group(

@@ -48,8 +48,8 @@ def latency_floor(run: Run) -> Measured:
     return Measured(spread_of(times_s[WARM_UP_STARTS:]), check_all_done(run.place, tally))
 
 
-async def work() -> None:
-    """The other end."""
+async def move() -> None:
+    """The other end: whatever shard it is told of."""
     url, installation = given_address()
     told: asyncio.Queue[int] = asyncio.Queue()
 
@@ -81,4 +81,4 @@ async def _move_what_is_told(protocol: Protocol, told: asyncio.Queue[int]) -> No
 
 
 if __name__ == "__main__":
-    run_loop(work)
+    run_loop(move)

@@ -23,7 +23,7 @@ def column(values: list[T]) -> list[T]:
 
 
 def sparse_column(values: list[T | None]) -> list[T | None] | None:
-    """A column of a batch in which most often all are null: then there is none."""
+    """A column of a batch in which most often all are null: then null stands for the column."""
     return None if values.count(None) == len(values) else values
 
 

@@ -402,6 +402,7 @@ _ANSWERS = {answer.value: answer for answer in Answer}
 
 
 def _new_actions(batch: Sequence[NewAction], request_guid: UUID) -> dict[str, object]:
+    # By position, in the order of the fields: this is done for each call.
     columns = map(list, zip(*batch, strict=True)) if batch else ([] for _ in NewAction._fields)
     shards, ids, guids, named, handlers, payloads, terms, lanes, priorities, *rare, delays = columns
     templates, zones, expires_at, ats = map(sparse_column, rare)

@@ -5,7 +5,8 @@
 --               at once after `unblock`
 --   lost        the row is no longer held by this attempt: nothing is written
 --   busy        a transaction holds the action, or the row of a superseded attempt: nothing is written, send it again
--- A value that all of them have may be given once, for the first, as an array of one (`column` in rows.py).
+-- A value that all of them have may be given once, for the first, as an array of one (`column` in rows.py);
+-- where none has one, null may stand for the array (`sparse_column`).
 with ended as materialized (
     select e.*, -- a delay is in days of 24 hours, wherever the session is
            coalesce(e.next_at, ({now} at time zone 'UTC' + e.delay) at time zone 'UTC') as begins_at

@@ -1,7 +1,8 @@
 -- schedule (postgresql). Promise: each request is carried out once, however often and however late it is sent: only rows
 -- whose request is new are written, each action with its guid and exactly one incoming row. Returns the actions written.
 -- Of those in :noted that are written the guids are among the requests, too (carried_out).
--- A value that all of them have may be given once, for the first, as an array of one (`column` in rows.py).
+-- A value that all of them have may be given once, for the first, as an array of one (`column` in rows.py);
+-- where none has one, null may stand for the array (`sparse_column`).
 -- With :only_if_new nothing is written if an action of any of the ids is there when the statement begins.
 -- Waits for other writers of the same ids, at most lock_timeout (none given: as the caller's transaction says).
 with patience as materialized (
