@@ -59,8 +59,6 @@ WORKLOADS = {
 RATIOS_EVERYWHERE = {
     "drain-2": "drain rate",
     "drain-staged": "drain rate",
-    "drain-future-100k": "drain rate",
-    "drain-future": "drain rate",
 }
 RATIOS = {
     "sqlite": RATIOS_EVERYWHERE,
@@ -68,7 +66,6 @@ RATIOS = {
     | {
         "schedule-many": "floor schedule",
         "drain": "floor drain",
-        "drain-future-10m": "drain rate",
         "drain-template": "drain rate",
         "drain-held": "drain-template rate",
         "drain-keys": "drain rate",

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -23,7 +24,6 @@ import psycopg
 from benchmarks.checking import Tally, check_churned
 from benchmarks.measuring import Figure, Measured, Run, run_loop
 from benchmarks.parts import PATIENCE_S, failures_told, working
-from benchmarks.places import PostgresPlaces
 from benchmarks.statements import TABLE_BYTES
 from matrixsched import Cancel, Context, Retry, every
 from matrixsched.app import App
@@ -67,8 +67,8 @@ def churn(run: Run) -> Measured:
                 await churned.round(app)
                 await fresh.round(fresh_app)
 
-    with PostgresPlaces(run.place.url, ours=False).fresh() as place:
-        fresh = Course(Run(place, run.scale, run.shards), rounds=third)
+    with run.place.beside() as place:
+        fresh = Course(replace(run, place=place), rounds=third)
         run_loop(partial(work, fresh))
         violations = churned.violations() + fresh.violations()
     return Measured([*_rates(churned, fresh, third), *_sizes(churned, third)], violations)

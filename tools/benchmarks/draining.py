@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from dataclasses import replace
 from functools import partial
 
 from benchmarks.checking import Tally, check_all_done, check_part_done
@@ -10,32 +12,82 @@ from benchmarks.measuring import Figure, Measured, Run, rate, run_loop
 from benchmarks.parts import PATIENCE_S, calls, drained, installed
 from benchmarks.staging import AGO, LATER, stage
 
+TURNS = 3
+
 
 def drain(run: Run) -> Measured:
     """actions per second from the incoming queue to their recorded outcome, one process, async no-op handler"""
-    return _drained(run)
+    drains = Drains(run)
+    drains.prepare()
+    drains.turn()
+    return Measured([Figure("rate", *drains.rates, "/s")], drains.violations())
 
 
 def drain_future_100k(run: Run) -> Measured:
-    """as drain, with a hundred thousand actions present that are not due yet"""
-    return _drained(run, future=run.scale.future // 10)
+    """as drain, with a hundred thousand actions present that are not due yet; and divided by that with none"""
+    return _drained_beside(run, run.scale.future // 10)
 
 
 def drain_future(run: Run) -> Measured:
-    """as drain, with a million actions present that are not due yet"""
-    return _drained(run, future=run.scale.future)
+    """as drain, with a million actions present that are not due yet; and divided by that with none"""
+    return _drained_beside(run, run.scale.future)
 
 
 def drain_future_10m(run: Run) -> Measured:
-    """as drain, with ten million actions present that are not due yet"""
-    return _drained(run, future=run.scale.future * 10)
+    """as drain, with ten million actions present that are not due yet; and divided by that with none"""
+    return _drained_beside(run, run.scale.future * 10)
 
 
-def _drained(run: Run, *, future: int = 0) -> Measured:
-    tally = Tally(run.scale.due)
-    _fill(run, future=future)
-    elapsed_s = run_loop(partial(drained, run, tally))
-    return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
+def _drained_beside(run: Run, future: int) -> Measured:
+    with run.place.beside() as place:
+        beside, alone = Drains(run, turns=TURNS), Drains(replace(run, place=place), turns=TURNS)
+        beside.prepare(future)
+        alone.prepare()
+        # They take turns: a drain takes a second, and a busy one of the machine would decide.
+        for _ in range(TURNS):
+            alone.turn()
+            beside.turn()
+        to_none = [ours / other for ours, other in zip(beside.rates, alone.rates, strict=True)]
+        figures = [
+            Figure("rate", statistics.median(beside.rates), "/s"),
+            Figure("to none", statistics.median(to_none), "share"),
+        ]
+        return Measured(figures, beside.violations() + alone.violations())
+
+
+class Drains:
+    """What is due is scheduled in one installation and run by a worker in this process, turn after turn."""
+
+    def __init__(self, run: Run, *, turns: int = 1) -> None:
+        self._run = run
+        self._tally = Tally(turns * run.scale.due)
+        self.rates: list[float] = []
+        """Of each turn, from the start of its worker to the last recorded outcome."""
+
+    def prepare(self, future: int = 0) -> None:
+        _install(self._run)
+        if future:
+            stage(self._run, future, "aside", ahead=LATER)
+        self._run.place.settle()
+
+    def turn(self) -> None:
+        self.schedule()
+        due = self._run.scale.due
+        self.rates.append(due / run_loop(partial(drained, self._run, self._tally, due)))
+
+    def schedule(self) -> None:
+        """What is due in the next turn."""
+        due = self._run.scale.due
+        first = len(self.rates) * due
+
+        async def schedule() -> None:
+            async with self._run.place.app() as app:
+                await app.schedule_many(calls(range(first, first + due)))
+
+        run_loop(schedule)
+
+    def violations(self) -> list[str]:
+        return check_all_done(self._run.place, self._tally)
 
 
 def drain_staged(run: Run) -> Measured:
@@ -44,7 +96,7 @@ def drain_staged(run: Run) -> Measured:
     _install(run)
     stage(run, tally.expected, "due", ahead=AGO)
     run.place.settle()
-    elapsed_s = run_loop(partial(drained, run, tally))
+    elapsed_s = run_loop(partial(drained, run, tally, tally.expected))
     return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
 
 
@@ -56,7 +108,9 @@ def drain_2(run: Run) -> Measured:
         async with Drainers.of(run.place, processes=2) as drainers:
             return await drainers.drain(tally.expected, within_s=PATIENCE_S + tally.expected / 200)
 
-    _fill(run)
+    drains = Drains(run)
+    drains.prepare()
+    drains.schedule()
     done = run_loop(work)
     for number in done.ran:
         tally.count(number)
@@ -88,17 +142,3 @@ def _install(run: Run) -> None:
             pass
 
     run_loop(install)
-
-
-def _fill(run: Run, *, future: int = 0) -> None:
-    """Actions that are due in the incoming queue, beside others that are not."""
-
-    async def fill() -> None:
-        async with run.place.app() as app:
-            await app.schedule_many(calls(run.scale.due))
-
-    _install(run)
-    if future:
-        stage(run, future, "aside", ahead=LATER)
-    run.place.settle()
-    run_loop(fill)

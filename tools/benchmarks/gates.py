@@ -104,7 +104,7 @@ def _drained_template(run: Run, *, held: int) -> Measured:
         _add_gated(run, held, "aside", template="'held'", zone=_zone("n"))
     _add_gated(run, tally.expected, "due", template="'free'", zone=_zone("n"))
     run.place.settle()
-    elapsed_s = run_loop(partial(drained, run, tally))
+    elapsed_s = run_loop(partial(drained, run, tally, tally.expected))
     return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
 
 
@@ -118,7 +118,7 @@ def drain_keys(run: Run) -> Measured:
 
     async def fill() -> None:
         async with run.place.app() as app:
-            await app.schedule_many(calls(tally.expected))
+            await app.schedule_many(calls(range(tally.expected)))
 
     run_loop(prepare)
     keys = run.scale.keys
@@ -128,7 +128,7 @@ def drain_keys(run: Run) -> Measured:
     run.place.ask(KEYS_LISTED)
     run.place.settle()
     run_loop(fill)
-    elapsed_s = run_loop(partial(drained, run, tally))
+    elapsed_s = run_loop(partial(drained, run, tally, tally.expected))
     return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
 
 

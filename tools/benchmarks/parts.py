@@ -64,11 +64,11 @@ async def working(app: App) -> AsyncIterator[Worker]:
             worker.stop()
 
 
-def calls(count: int) -> Iterator[Call]:
-    return (call("count", number, id=f"due-{number}") for number in range(count))
+def calls(numbers: range) -> Iterator[Call]:
+    return (call("count", number, id=f"due-{number}") for number in numbers)
 
 
-async def drained(run: Run, tally: Tally) -> float:
+async def drained(run: Run, tally: Tally, due: int) -> float:
     """How many seconds a worker in this process takes to run what is due and to record its outcomes."""
     async with counting(run.place.app(), tally) as app:
         recorded, all_recorded = 0, anyio.Event()
@@ -76,13 +76,13 @@ async def drained(run: Run, tally: Tally) -> float:
         def count_recorded(event: OutcomesRecorded) -> None:
             nonlocal recorded
             recorded += event.recorded
-            if recorded >= tally.expected:
+            if recorded >= due:
                 all_recorded.set()
 
         app.events.subscribe(OutcomesRecorded, count_recorded)
         begun = time.perf_counter()
         # The check afterwards says what is missing if this takes too long.
         async with working(app):
-            with anyio.move_on_after(PATIENCE_S + tally.expected / 200):
+            with anyio.move_on_after(PATIENCE_S + due / 200):
                 await all_recorded.wait()
             return time.perf_counter() - begun

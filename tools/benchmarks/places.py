@@ -38,6 +38,10 @@ class Place(Protocol):
         """The rows of a statement, which is written for the default installation on PostgreSQL."""
         ...
 
+    def beside(self) -> contextlib.AbstractContextManager[Place]:
+        """Another installation in the same database, to take turns with."""
+        ...
+
     def settle(self) -> None:
         """Bring statistics up to date and pay for what was written so far, so that the next one does not."""
         ...
@@ -76,6 +80,9 @@ class PostgresPlace:
         with psycopg.connect(self.url, autocommit=True) as connection:
             cursor = connection.execute(render("postgresql", self.installation, text))
             return cursor.fetchall() if cursor.description else []
+
+    def beside(self) -> contextlib.AbstractContextManager[PostgresPlace]:
+        return PostgresPlaces(self.url, self.ours).fresh()
 
     def settle(self) -> None:
         for table in (
@@ -132,6 +139,9 @@ class SqlitePlace:
     def ask(self, text: str) -> list[tuple[Any, ...]]:
         with contextlib.closing(sqlite3.connect(sqlite_file(self.url), isolation_level=None)) as connection:
             return connection.execute(text.replace("matrixsched.", "matrixsched_")).fetchall()
+
+    def beside(self) -> contextlib.AbstractContextManager[SqlitePlace]:
+        return SqlitePlaces(Path(sqlite_file(self.url)).parent).fresh()
 
     def settle(self) -> None:
         self.ask("pragma wal_checkpoint(truncate)")

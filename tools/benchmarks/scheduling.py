@@ -57,7 +57,7 @@ def schedule_many(run: Run) -> Measured:
         async with installed(run) as app:
             await app.schedule_many([call("count", -1)])
             begun = time.perf_counter()
-            await app.schedule_many(calls(count))
+            await app.schedule_many(calls(range(count)))
             return time.perf_counter() - begun
 
     elapsed_s = run_loop(work)
