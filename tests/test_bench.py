@@ -53,6 +53,7 @@ WORKLOADS = {
         "queue-future",
         "queue-floor",
         "latency-floor",
+        "lateness-floor",
         "floor",
     },
 }
@@ -72,6 +73,7 @@ RATIOS = {
         "balance": "balance-small p50",
         "queue-drain": "queue-floor rate",
         "latency": "latency-floor p50",
+        "lateness": "lateness-floor p50",
         "queue-future": "queue-drain rate",
     },
 }
@@ -175,6 +177,37 @@ def test_a_peer_that_fails_in_one_round_is_left_out_of_all(
     assert capsys.readouterr().err.count("left out: node did not end within 300 s") == 2
     report = json.loads((tmp_path / "figures.json").read_text())
     assert [figure["workload"] for figure in report["figures"]] == ["ours"]
+
+
+@pytest.mark.parametrize(("until", "code", "values"), [(2, 0, [0.0, 1.0]), (0, 130, None)])
+def test_a_run_that_is_interrupted_tells_of_its_whole_rounds(
+    until: int,
+    code: int,
+    values: list[float] | None,
+    bench: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rounds = iter(range(9))
+    turns = iter(range(9))
+
+    def interrupted(run: object) -> Any:
+        if next(turns) >= until:
+            raise KeyboardInterrupt
+        return one_figure(1.0)
+
+    add_workload(monkeypatch, "first", lambda run: one_figure(float(next(rounds))))
+    add_workload(monkeypatch, "second", interrupted)
+    file = tmp_path / "figures.json"
+    assert bench.main([*ON_SQLITE, "--workloads", "first,second", "--rounds", "5", "--json", str(file)]) == code
+    assert f"interrupted; whole rounds that count: {len(values or ())}" in capsys.readouterr().err
+    if values is None:
+        assert not file.exists()
+    else:
+        report = json.loads(file.read_text())
+        assert report["rounds"] == len(values)
+        assert report["figures"][0]["values"] == values
 
 
 def add_workload(monkeypatch: pytest.MonkeyPatch, name: str, run: Any, **more: Any) -> None:

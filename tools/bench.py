@@ -37,6 +37,7 @@ DATABASES: dict[str, tuple[Dialect, ...]] = {
     "sqlite": ("sqlite",),
     "both": ("postgresql", "sqlite"),
 }
+INTERRUPTED = 130
 SCALES = {
     "full": Scale(),
     "small": Scale(
@@ -99,10 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 talk.print(
                     "bench: fsync or synchronous_commit is off: these figures are not of durable writes", soft_wrap=True
                 )
-            measure(chosen, places, report, talk)
+            is_whole = measure(chosen, places, report, talk)
     except (PostgresUnavailable, psycopg.OperationalError) as error:
         talk.print(f"bench: {error}\nbench: to leave PostgreSQL out: --database sqlite", markup=False)
         return 1
+    if not is_whole:
+        talk.print(f"bench: interrupted; whole rounds that count: {report.rounds}", markup=False)
+        if not report.rounds:
+            return INTERRUPTED
     console = Console(width=None if sys.stdout.isatty() else 120)
     report.show(console)
     judging.show(TARGETS, report, console)
@@ -190,7 +195,8 @@ def open_places(chosen: argparse.Namespace) -> Iterator[list[Places]]:
         yield places
 
 
-def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report, talk: Console) -> None:
+def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report, talk: Console) -> bool:
+    """Whether it came to its end. A run may take hours: Ctrl-C leaves what its whole rounds measured."""
     leave_out_absent(chosen.workloads, report, talk)
     turns = [
         (workload, place)
@@ -199,12 +205,18 @@ def measure(chosen: argparse.Namespace, places: Sequence[Places], report: Report
         if place.dialect in workload.databases and workload.name not in report.left_out
     ]
     progress = Progress(chosen.rounds, [(workload.name, place.dialect) for workload, place in turns])
-    for _ in range(chosen.rounds):
-        for workload, place in turns:
-            talk.print(f"{progress.begin()}  {workload.name:24} {place.dialect:11}", end="", markup=False)
-            with place.fresh() as fresh:
-                told = take_turn(workload, Run(fresh, SCALES[chosen.scale], chosen.shards), report)
-            talk.print(f"{told}  ({progress.end()})", markup=False, soft_wrap=True)
+    for whole_rounds in range(chosen.rounds):
+        try:
+            for workload, place in turns:
+                talk.print(f"{progress.begin()}  {workload.name:24} {place.dialect:11}", end="", markup=False)
+                with place.fresh() as fresh:
+                    told = take_turn(workload, Run(fresh, SCALES[chosen.scale], chosen.shards), report)
+                talk.print(f"{told}  ({progress.end()})", markup=False, soft_wrap=True)
+        except KeyboardInterrupt:
+            talk.print()
+            report.cut_to(whole_rounds)
+            return False
+    return True
 
 
 def leave_out_absent(workloads: Sequence[Workload], report: Report, talk: Console) -> None:

@@ -115,7 +115,11 @@ GROUPS = (
     ),
     Group(
         "Lateness of timers, median (shorter is better)",
-        (Bar("actions", "lateness", "p50"), peer("PgQueuer", "pgqueuer-lateness", "p50")),
+        (
+            Bar("actions", "lateness", "p50"),
+            Bar("bare statements", "lateness-floor", "p50", "floor"),
+            peer("PgQueuer", "pgqueuer-lateness", "p50"),
+        ),
         unit="ms",
     ),
     Group(

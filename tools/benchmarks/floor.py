@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -61,7 +61,7 @@ def floor(run: Run) -> Measured:
             begun = time.perf_counter()
             async with anyio.create_task_group() as group:
                 for protocol in protocols:
-                    group.start_soon(_drain, protocol, payloads)
+                    group.start_soon(drain_due, protocol, lambda rows: payloads.extend(row["payload"] for row in rows))
             elapsed_s = time.perf_counter() - begun
         for payload in payloads:
             tally.count(json.loads(payload))
@@ -101,13 +101,14 @@ async def protocol_on(url: str, installation: str, names: Sequence[str]) -> Asyn
         await connection.close()
 
 
-async def _drain(protocol: Protocol, payloads: list[bytes]) -> None:
-    """Take shard after shard until there is no more work."""
+async def drain_due(protocol: Protocol, run: Callable[[Sequence[Row]], None]) -> datetime | None:
+    """Take shard after shard and run what is claimed, until there is no more work; when there will be, if known."""
     while True:
         sync_guid = uuid4()
         (acquired,) = await protocol.ask("acquire_shard", ACQUIRING | {"sync_guid": sync_guid})
         if acquired["shard_id"] is None:
-            return
+            next_due_at: datetime | None = acquired["next_due_at"]
+            return next_due_at
         fence = {"shard_id": acquired["shard_id"], "sync_guid": sync_guid}
         seen = DRAIN_BATCH
         while seen >= DRAIN_BATCH:
@@ -116,8 +117,8 @@ async def _drain(protocol: Protocol, payloads: list[bytes]) -> None:
                 rows = await protocol.ask(name, fence | TAKING)
                 seen = max(seen, rows[0]["seen"])
                 if rows[0]["action_id"] is not None:
+                    run(rows)
                     await protocol.ask("record", outcomes_of(rows, fence))
-                    payloads.extend(row["payload"] for row in rows)
         await protocol.ask("release_shard", fence | {"channel": None})
 
 

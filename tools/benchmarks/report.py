@@ -68,6 +68,12 @@ class Report:
             return f"Scale {self.scale}: there is less of everything than names say. This is a look, no verdict."
         return "One round: a spread of a third between rounds is usual." if self.rounds == 1 else ""
 
+    def cut_to(self, rounds: int) -> None:
+        """Forget what a round measured that did not come to its end."""
+        self.rounds = rounds
+        for series in self._series.values():
+            del series.values[rounds:]
+
     def leave_out(self, workload: Workload, why: str) -> None:
         """Forget its figures, too: medians of some rounds compare with nothing."""
         self.left_out[workload.name] = why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -13,7 +14,7 @@ from benchmarks.parts import PATIENCE_S, failures_told, installed, working
 from benchmarks.starts import StartReporter
 from benchmarks.statements import TRANSACTIONS
 from matrixsched import Context
-from matrixsched.calls import call
+from matrixsched.calls import Call, call
 
 ASKING = 2
 """Transactions that asking for their number costs: connecting is one, too."""
@@ -64,20 +65,26 @@ def lateness(run: Run) -> Measured:
 
         await app.init(shards=run.shards)
         async with failures_told(app, tally), working(app):
-            begin = datetime.now(UTC) + TIMERS_BEGIN_AFTER
-            every = timedelta(seconds=over_s / count)
-            await app.schedule_many(
-                call("count", number, id=f"due-{number}", at=begin + number * every) for number in range(count)
-            )
+            await app.schedule_many(timers(run))
             with anyio.move_on_after(over_s + PATIENCE_S):
                 await all_started.wait()
 
     run_loop(work)
+    return Measured(spread_of(late_s), [*check_all_done(run.place, tally), *check_none_early(late_s)])
+
+
+def timers(run: Run) -> Iterator[Call]:
+    """Actions that are due one after another, from a moment on that leaves time to write them."""
+    begin = datetime.now(UTC) + TIMERS_BEGIN_AFTER
+    every = timedelta(seconds=run.scale.timers_over_s / run.scale.timers)
+    return (call("count", number, id=f"due-{number}", at=begin + number * every) for number in range(run.scale.timers))
+
+
+def check_none_early(late_s: Sequence[float]) -> list[str]:
     early = [late for late in late_s if late < 0]
-    violations = check_all_done(run.place, tally)
-    if early:
-        violations.append(f"{len(early)} of {count} actions started early, the first by {-min(early) * 1000:.3f} ms")
-    return Measured(spread_of(late_s), violations)
+    if not early:
+        return []
+    return [f"{len(early)} of {len(late_s)} actions started early, the first by {-min(early) * 1000:.3f} ms"]
 
 
 def idle_16(run: Run) -> Measured:

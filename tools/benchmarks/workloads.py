@@ -10,6 +10,7 @@ from benchmarks import churning, draining, gates, queues, scheduling, semaphores
 from benchmarks.commits import commits
 from benchmarks.floor import floor
 from benchmarks.latency_floor import latency_floor
+from benchmarks.lateness_floor import lateness_floor
 from benchmarks.measuring import Measured, Run
 from benchmarks.peers.environments import Peer
 from benchmarks.peers.libraries import (
@@ -110,7 +111,8 @@ WORKLOADS = {
         Workload("latency", BOTH, timing.latency, Ratio("latency-floor", "p50")),
         Workload("latency-floor", POSTGRESQL, latency_floor),
         of_peer(PGQUEUER, "latency", latency(PGQUEUER)),
-        Workload("lateness", BOTH, timing.lateness),
+        Workload("lateness", BOTH, timing.lateness, Ratio("lateness-floor", "p50")),
+        Workload("lateness-floor", POSTGRESQL, lateness_floor),
         of_peer(PGQUEUER, "lateness", lateness(PGQUEUER)),
         Workload("idle", BOTH, timing.idle),
         Workload("idle-16", BOTH, timing.idle_16),
