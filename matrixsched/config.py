@@ -123,6 +123,9 @@ class Settings(DatabaseSettings):
     keep_requests: Duration = Field(
         timedelta(hours=1), description="How long the same request_id is known to have been carried out."
     )
+    keep_audit: Duration = Field(
+        timedelta(days=90), description="How long it is kept what operators changed, and who that was."
+    )
     tidy_every: Duration = Field(
         timedelta(seconds=30), description="How often a worker looks for what is to be pruned."
     )
@@ -150,6 +153,20 @@ class Settings(DatabaseSettings):
         "info", description="The least important log lines to be written: debug, info, warning or error."
     )
 
+    web_host: str = Field(
+        "127.0.0.1", description="Where `matrixsched serve` listens; beyond this machine only with tokens."
+    )
+    web_port: Number = Field(8190, ge=0, le=65535, description="Its port; 0 takes a free one.")
+    web_viewer_token: str | None = Field(
+        None, min_length=16, max_length=200, repr=False, description="Whoever knows it may look at everything there."
+    )
+    web_operator_token: str | None = Field(
+        None, min_length=16, max_length=200, repr=False, description="Whoever knows it may change everything there."
+    )
+
+
+SECRETS: Final = frozenset({"web_viewer_token", "web_operator_token"})
+"""Settings whose values are never shown."""
 
 UNSET: Final = {
     "lease_margin": "1s, or 15 % of attempt_lease if that is less",
@@ -290,7 +307,7 @@ def _validated(
     except ValidationError as error:
         wrong = {str(fault["loc"][0]): fault for fault in error.errors(include_url=False)}
     for name, fault in wrong.items():
-        value = "" if name == "database" else f" is {found[name]!r:.80}"
+        value = "" if name == "database" or name in SECRETS else f" is {found[name]!r:.80}"
         faults.append(f"{name}{value} (from {origins[name]}): {_remedy(fault)}")
     return kind(**{name: value for name, value in found.items() if name not in wrong}), set(wrong)  # type: ignore[arg-type]
 
@@ -306,6 +323,10 @@ def _remedy(fault: Any) -> str:
             return "write true or false"
         case "string_type":
             return "write a text in quotes"
+        case "string_too_short":
+            return f"choose a text of {context['min_length']} letters or more"
+        case "string_too_long":
+            return f"choose a text of {context['max_length']} letters or less"
         case "greater_than_equal":
             return f"choose {context['ge']} or more"
         case "less_than_equal":
@@ -322,6 +343,8 @@ def shown(name: str, value: object) -> str:
     """A setting's value for people, without a password."""
     if value is None:
         return UNSET.get(name, "-")
+    if name in SECRETS:
+        return "***"
     if isinstance(value, timedelta):
         return duration_text(value)
     if isinstance(value, bool):

@@ -49,6 +49,7 @@
     │   ├── AppNotFound
     │   ├── ModuleBroken
     │   └── ExtraMissing
+    │       └── WebExtraMissing
     ├── NotOpen
     ├── AlreadyOpen
     ├── StageError                      the stage of a test cannot do what it was asked
@@ -106,6 +107,7 @@ from matrixsched.errors.queues import (
     TaskTooNew,
     TaskUnreadable,
     UnknownQueue,
+    WebExtraMissing,
 )
 from matrixsched.errors.roots import (
     BadInput,
@@ -209,6 +211,7 @@ __all__ = [
     "UnknownZone",
     "UpcastFailed",
     "UpcasterMissing",
+    "WebExtraMissing",
     "WorkerError",
     "WrongUse",
     "in_words",

@@ -123,6 +123,15 @@ class ExtraMissing(ConfigurationError):
 
     remedy = "Install them: pip install 'matrixsched[queues]'."
 
+    needed_by = "typed queues need"
+
     def __init__(self, library: str) -> None:
-        super().__init__([f"typed queues need libraries that are not installed ({library})"])
+        super().__init__([f"{self.needed_by} libraries that are not installed ({library})"])
         self.library = library
+
+
+class WebExtraMissing(ExtraMissing):
+    """The dashboard and the API need libraries which only come with an extra."""
+
+    remedy = "Install them: pip install 'matrixsched[web]'."
+    needed_by = "dashboard and API need"

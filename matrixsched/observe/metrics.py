@@ -47,12 +47,12 @@ from matrixsched.observe.gate_metrics import EVERYBODY, GateMetrics
 from matrixsched.observe.queue_metrics import QueueMetrics
 from matrixsched.observe.semaphore_metrics import SemaphoreMetrics
 from matrixsched.rules.action import Outcome
+from matrixsched.rules.minutes import LATE_BOUNDS_S
 from matrixsched.store.store import Store
 from matrixsched.store.values import Pool
 
 GaugeMode = Literal["livesum", "livemax", "livemostrecent"]
 
-LATE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 LOOP_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
 PEAK_S = 60.0
 NEVER_RAN = frozenset({Outcome.EXPIRED, Outcome.MISSED})
@@ -122,7 +122,7 @@ class Metrics:
         counter, gauge, histogram = self._counter, self._gauge, self._histogram
         self._attempts = counter("attempts", "Attempts that ended.", "handler", "outcome")
         self._late = histogram(
-            "attempt_late_seconds", "From the scheduled time of an attempt to its start.", LATE_BUCKETS, "handler"
+            "attempt_late_seconds", "From the scheduled time of an attempt to its start.", LATE_BOUNDS_S, "handler"
         )
         self._run = histogram("attempt_run_seconds", "How long handlers ran.", RUN_BUCKETS, "handler")
         self._dropped = counter("attempts_dropped", "Attempts that were started and ended without an outcome.")
@@ -327,7 +327,7 @@ class _Tally:
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.told = dict.fromkeys(Outcome, 0)
-        self.late = _Buckets(LATE_BUCKETS)
+        self.late = _Buckets(LATE_BOUNDS_S)
         self.run = _Buckets(RUN_BUCKETS)
 
 

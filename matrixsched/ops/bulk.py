@@ -37,6 +37,20 @@ class Selection:
     due_before: datetime | None = None
     finished_since: datetime | None = None
 
+    @property
+    def in_words(self) -> str:
+        """For the audit log."""
+        if self.ids:
+            return ", ".join(self.ids)
+        wanted = {
+            "state": "/".join(state.value for state in self.states),
+            "handler": self.handler,
+            "prefix": self.prefix,
+            "due_before": self.due_before,
+            "finished_since": self.finished_since,
+        }
+        return ", ".join(f"{name} {value}" for name, value in wanted.items() if value)
+
     async def of(self, app: App) -> AsyncIterator[Action]:
         for action_id in dict.fromkeys(self.ids):
             yield await app.get(action_id)

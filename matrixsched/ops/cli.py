@@ -37,6 +37,7 @@ from matrixsched.ops.commands import (
     queueing,
     scheduling,
     semaphoring,
+    serving,
     sharding,
     templating,
     working,
@@ -82,6 +83,7 @@ for part in (
     queueing,
     sharding,
     pruning,
+    serving,
 ):
     part.register(cli)
 

@@ -14,7 +14,7 @@ from matrixsched.errors import SchemaMismatch, SchemaMissing
 from matrixsched.store.statements import Dialect, render
 from matrixsched.store.values import Installation
 
-LIBRARY_SCHEMA_VERSION = 7
+LIBRARY_SCHEMA_VERSION = 8
 """The newest schema this library knows: the number of its last migration."""
 
 OLDEST_SCHEMA_SUPPORTED = 6

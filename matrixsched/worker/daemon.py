@@ -33,6 +33,7 @@ from matrixsched.worker.pace import Step, Wakeup, paced
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.processors import Processors
 from matrixsched.worker.recorder import Recorder
+from matrixsched.worker.reporting import MinuteReports
 from matrixsched.worker.runner import Runner
 from matrixsched.worker.sampling import Sampling
 from matrixsched.worker.tidying import Tidying
@@ -142,6 +143,9 @@ class Worker:
         if app.queues.is_in_database:
             self.processors.on_settings_change = self.managing.hear_settings
         self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
+        self.minutes = MinuteReports(
+            self._store, self.runner, self.policy, name=self.name, clock=self._clock, running=lambda: self.busy
+        )
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
         self._stopping_at_once = anyio.Event()
@@ -219,6 +223,7 @@ class Worker:
         if self._is_managed:
             self._start(keeping, "queues", self.managing.sample, Wakeup())
         self._start(keeping, "loop", self.sampling.loop, Wakeup())
+        self._start(keeping, "minutes", self.minutes.step, Wakeup())
         keeping.start_soon(self._store.watch, self._hear)
 
     def _start_feeding(self, feeding: anyio.abc.TaskGroup) -> None:
@@ -348,6 +353,7 @@ class Worker:
             await self.balancing.chore.leave()
             if self._is_managed:
                 await self.managing.leave()
+            await self.minutes.leave()
 
     @asynccontextmanager
     async def _kept_leases(self) -> AsyncIterator[None]:

@@ -68,6 +68,7 @@ class WorkerPolicy:
     keep_failed: timedelta = KEEP_DEFAULT[State.FAILED]
     keep_quarantined: timedelta = KEEP_DEFAULT[State.QUARANTINED]
     keep_requests: timedelta = timedelta(hours=1)
+    keep_audit: timedelta = timedelta(days=90)
     """How long a call that is sent again is known as one that was carried out."""
     tidy_every: timedelta = timedelta(seconds=30)
     """How often old actions, requests and dead rows are looked for, by one worker of all."""
@@ -165,6 +166,10 @@ def _faults(policy: WorkerPolicy) -> list[str]:
             REQUESTS_KEPT_MIN <= policy.keep_requests <= DURATION_MAX,
             f"keep_requests ({policy.keep_requests / second:g} s) must be at least {REQUESTS_KEPT_MIN / second:g} s: "
             "a call that is sent again within that time must be known",
+        ),
+        (
+            timedelta(0) <= policy.keep_audit <= DURATION_MAX,
+            f"keep_audit is {policy.keep_audit}: choose zero to {DURATION_MAX.days} days",
         ),
         (
             0 <= policy.processors <= PROCESSORS_MAX,

@@ -27,6 +27,7 @@ from matrixsched.events import (
 from matrixsched.handlers import Handlers, Middleware
 from matrixsched.rules.action import Attempt
 from matrixsched.rules.intake import gated_room, room
+from matrixsched.rules.minutes import MinuteTally
 from matrixsched.rules.outcome import (
     Cancel,
     Delivered,
@@ -111,6 +112,8 @@ class Runner:
         self._leaked = 0
         self._leaking = threading.Lock()
         self._pace = Pace(clock)
+        self.tally = MinuteTally()
+        """What ended in this minute; whoever reports it puts a new one in its place."""
         self.watch_wakeup = Wakeup()
         self.timed_wakeup = Wakeup()
         self._next_watch = float("inf")
@@ -384,6 +387,8 @@ class Runner:
         held.ended = True
         delivery = ending.item if isinstance(ending, Delivered) else None
         self._recorder.put(Ended(attempt.claim, verdict, delivery))
+        until_claimed = attempt.claimed_at - attempt.due_at
+        self.tally.add(verdict.outcome, until_claimed.total_seconds() + started_at - held.asked_at)
         if self._events.wants(AttemptEnded):
             run_s = self._clock.monotonic() - started_at
             self._events.emit(ended(attempt, verdict, self._latest_now(held), run_s=run_s))

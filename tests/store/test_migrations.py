@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from importlib.resources import files
@@ -12,8 +11,9 @@ from uuid import UUID
 import anyio
 import psycopg
 import pytest
-from sqlalchemy import Engine, Inspector, create_engine, inspect, text
+from sqlalchemy import Engine, Inspector, inspect, text
 from sqlalchemy.exc import IntegrityError
+from support.behind import change, engine_of
 
 from matrixsched import App
 from matrixsched.clock import ManualClock
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 ALL_MIGRATIONS = [
     *("0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores", "0005_queues", "0006_events"),
-    "0007_indexes",
+    *("0007_indexes", "0008_operators"),
 ]
 DIALECTS = ("postgresql", "sqlite")
 DAY = timedelta(days=1)
@@ -42,21 +42,6 @@ def engine(database_url: str):
     engine = engine_of(database_url)
     yield engine
     engine.dispose()
-
-
-def engine_of(url: str) -> Engine:
-    return create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
-
-
-def table(engine: Engine, name: str) -> str:
-    return f"matrixsched.{name}" if engine.dialect.name == "postgresql" else f"matrixsched_{name}"
-
-
-def change(engine: Engine, statement: str, **parameters: object) -> None:
-    """`{name}` in the statement is the table of that name."""
-    named = re.sub(r"{(\w+)}", lambda found: table(engine, found[1]), statement)
-    with engine.begin() as connection:
-        connection.execute(text(named), parameters)
 
 
 @pytest.fixture
@@ -126,7 +111,7 @@ async def test_a_newer_schema_that_this_library_may_use_works(store: Store, data
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 7"),
+        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 8"),
         ("schema_version = 1", "is at schema 1, this library needs 6 or newer"),
     ],
 )
@@ -180,6 +165,7 @@ def test_every_table_that_changes_says_when_it_is_vacuumed(postgres_dsn: str):
         *("limits", "templates", "quota_settings", "quota_grants", "held_lanes"),
         *("semaphores", "semaphore_tasks"),
         *("queue_tasks", "queue_settings", "queue_workers"),
+        "worker_minutes",
     }
 
 
@@ -243,7 +229,7 @@ async def columns(url: str) -> dict[str, dict[str, bool]]:
 async def test_both_dialects_have_the_same_tables_and_columns(postgres_dsn: str, tmp_path: Path, anyio_backend):
     here, there = await columns(f"sqlite:///{tmp_path}/test.db"), await columns(postgres_dsn)
     assert {name: list(of) for name, of in here.items()} == {name: list(of) for name, of in there.items()}
-    assert len(here) == 24
+    assert len(here) == 26
 
     def required(tables: dict[str, dict[str, bool]]) -> set[tuple[str, str]]:
         # A primary key that is the row's number cannot be null in SQLite, but does not say so.

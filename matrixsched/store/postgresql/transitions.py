@@ -22,6 +22,7 @@ from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import encode_terms
 from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.operators import PostgresOperators
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.queues import PostgresQueues
 from matrixsched.store.postgresql.reports import PostgresReports
@@ -59,6 +60,7 @@ def channel_of(installation: str) -> str:
 class PostgresTransitions(
     PostgresHygiene,
     PostgresGating,
+    PostgresOperators,
     PostgresPlanning,
     PostgresQueues,
     PostgresReports,

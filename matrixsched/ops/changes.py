@@ -1,0 +1,229 @@
+"""Everything an operator can change, each with its entry in the audit log; what API and dashboard call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from matrixsched.calls import Scheduled
+from matrixsched.ops import actions, bulk, limits, queues, semaphores, shards, templates
+from matrixsched.ops.bulk import Selection, Tally, Verb
+from matrixsched.ops.operator import Operator
+from matrixsched.ops.render import Facts
+from matrixsched.rules.limits import Limit
+from matrixsched.rules.quota import QuotaSettings
+from matrixsched.rules.templates import Template
+
+# Actions.
+
+
+async def cancel(
+    operator: Operator, id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
+) -> Scheduled:
+    async with operator.noting("cancel", id, await _action(operator, id)) as note:
+        done = await operator.app.cancel(id, expected_guid=expected_guid, request_id=request_id)
+        note.after = _scheduled(done)
+        return done
+
+
+async def run_now(
+    operator: Operator, id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
+) -> Scheduled:
+    async with operator.noting("run_now", id, await _action(operator, id)) as note:
+        done = await operator.app.run_now(id, expected_guid=expected_guid, request_id=request_id)
+        note.after = _scheduled(done)
+        return done
+
+
+async def reschedule(
+    operator: Operator,
+    id: str,
+    *,
+    at: datetime | None = None,
+    delay: timedelta | None = None,
+    expected_guid: UUID | None = None,
+    request_id: str | None = None,
+) -> Scheduled:
+    async with operator.noting("reschedule", id, await _action(operator, id)) as note:
+        done = await operator.app.reschedule(id, at=at, delay=delay, expected_guid=expected_guid, request_id=request_id)
+        note.after = _scheduled(done) | {"at": at, "delay_s": delay}
+        return done
+
+
+async def change_many(operator: Operator, verb: Verb, selection: Selection, tally: Tally) -> None:
+    """Change all that fit; the tally, the caller's, tells how far it came also if this does not come to its end."""
+    async with operator.noting(verb, selection.in_words, {"verb": verb}) as note:
+        try:
+            await bulk.change(operator.app, selection, tally, lambda done: None)
+        finally:
+            note.after = tally.facts
+
+
+async def _action(operator: Operator, id: str) -> Facts:
+    action = await operator.app.get(id)
+    return {**actions.row(action), "guid": str(action.meta.guid)}
+
+
+def _scheduled(done: Scheduled) -> dict[str, object]:
+    return {"guid": str(done.guid), "changed": done.changed, "running": done.running}
+
+
+# Shards.
+
+
+async def release_shard(operator: Operator, shard: int, guid: UUID) -> shards.Release:
+    found = await shards.release(operator.app, shard, guid, confirmed=False)
+    if found.verdict != "unconfirmed":
+        return found
+    async with operator.noting("release_shard", f"shard {shard}", found.facts) as note:
+        released = await shards.release(operator.app, shard, guid, confirmed=True)
+        note.after = released.facts
+        return released
+
+
+# Templates.
+
+
+async def set_template(operator: Operator, name: str, **changes: object) -> Template:
+    before = await templates.standing_or_none(operator.app, name)
+    async with operator.noting("set_template", name, {} if before is None else before.row) as note:
+        written = await operator.app.templates.set(name, **changes)  # type: ignore[arg-type]
+        note.after = (await templates.standing(operator.app, name)).row
+        return written
+
+
+async def pause_template(operator: Operator, name: str, until: datetime | timedelta | None = None) -> Template:
+    before = await templates.standing(operator.app, name)
+    async with operator.noting("pause_template", name, before.row) as note:
+        written = await operator.app.templates.pause(name, until)
+        note.after = {"paused": True, "paused_until": written.paused_until}
+        return written
+
+
+async def resume_template(operator: Operator, name: str) -> Template:
+    before = await templates.standing(operator.app, name)
+    async with operator.noting("resume_template", name, before.row) as note:
+        written = await operator.app.templates.resume(name)
+        note.after = {"paused": False}
+        return written
+
+
+async def stop_template(operator: Operator, name: str) -> int:
+    """Cancel everything of it that has not gone out; how many that were."""
+    before = await templates.standing(operator.app, name)
+    async with operator.noting("stop_template", name, before.row) as note:
+
+        def tell(cancelled: int) -> None:
+            note.after = {"cancelled": cancelled}
+
+        cancelled = await operator.app.templates.stop(name, progress=tell)
+        tell(cancelled)
+        return cancelled
+
+
+async def remove_template(operator: Operator, name: str) -> None:
+    before = await templates.standing(operator.app, name)
+    async with operator.noting("remove_template", name, before.row):
+        await operator.app.templates.remove(name)
+
+
+async def set_quota(operator: Operator, **changes: object) -> QuotaSettings:
+    before = templates.quota_facts(await templates.settings(operator.app))
+    async with operator.noting("set_quota", "quota", before) as note:
+        written = await templates.settings_changed(operator.app, changes)
+        note.after = templates.quota_facts(written)
+        return written
+
+
+# Limits.
+
+
+async def set_limit(operator: Operator, name: str, rate: str, *, pool: int = 0) -> Limit:
+    async with operator.noting("set_limit", name, await _limit(operator, name)) as note:
+        written = await operator.app.limits.set(name, rate, pool=pool)
+        note.after = {"rate": str(written.rate), "pool": written.pool}
+        return written
+
+
+async def remove_limit(operator: Operator, name: str) -> bool:
+    async with operator.noting("remove_limit", name, await _limit(operator, name)) as note:
+        removed = await operator.app.limits.remove(name)
+        note.after = {"removed": removed}
+        return removed
+
+
+async def resume_limit(operator: Operator, name: str) -> bool:
+    async with operator.noting("resume_limit", name, await _limit(operator, name)) as note:
+        resumed = await operator.app.limits.resume(name)
+        note.after = {"resumed": resumed}
+        return resumed
+
+
+async def _limit(operator: Operator, name: str) -> Facts:
+    before = await limits.standing_or_none(operator.app, name)
+    return {} if before is None else before.row
+
+
+# Semaphores.
+
+
+async def update_semaphore(
+    operator: Operator,
+    key: str,
+    *,
+    active: int | None = None,
+    try_release: int | None = None,
+    hold_for: timedelta | None = None,
+    holds_for_good: bool = False,
+) -> semaphores.Standing:
+    before = semaphores.settings_facts(await operator.app.semaphores.settings(key))
+    async with operator.noting("update_semaphore", key, before) as note:
+        standing = await semaphores.changed(
+            operator.app, key, active, try_release, hold_for=hold_for, holds_for_good=holds_for_good
+        )
+        note.after = standing.facts
+        return standing
+
+
+async def release_tasks(operator: Operator, key: str, ids: Sequence[str]) -> int:
+    before = {"tasks": [semaphores.task_facts(task)["task"] for task in await semaphores.tasks(operator.app, key, ids)]}
+    async with operator.noting("release_tasks", key, before) as note:
+        released = await semaphores.released(operator.app, key, ids)
+        note.after = {"released": released}
+        return released
+
+
+# Queues.
+
+
+async def pause_queue(operator: Operator, queue: queues.Named) -> queues.Standing:
+    async with operator.noting("pause_queue", str(queue), await _queue(operator, queue)) as note:
+        standing = await queues.paused(operator.app, queue)
+        note.after = {"paused": True}
+        return standing
+
+
+async def resume_queue(operator: Operator, queue: queues.Named) -> queues.Standing:
+    async with operator.noting("resume_queue", str(queue), await _queue(operator, queue)) as note:
+        standing = await queues.resumed(operator.app, queue)
+        note.after = {"paused": False}
+        return standing
+
+
+async def redrive_queue(operator: Operator, queue: queues.Named, ids: Sequence[int] | None = None) -> int:
+    async with operator.noting("redrive_queue", str(queue), await _queue(operator, queue)) as note:
+        redriven = await queues.redriven(operator.app, queue, ids, lambda done: None)
+        note.after = {"redriven": redriven}
+        return redriven
+
+
+async def purge_queue_dead(operator: Operator, queue: queues.Named, ids: Sequence[int] | None = None) -> int:
+    async with operator.noting("purge_queue_dead", str(queue), await _queue(operator, queue)) as note:
+        purged = await queues.purged_dead(operator.app, queue, ids, lambda done: None)
+        note.after = {"purged": purged}
+        return purged
+
+
+async def _queue(operator: Operator, queue: queues.Named) -> Facts:
+    return (await queues.standing(operator.app, queue)).facts

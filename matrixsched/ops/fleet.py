@@ -1,0 +1,107 @@
+"""The whole fleet at a glance: what is due, how late it is, who works on it, what is held back by which gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from matrixsched.app import App
+from matrixsched.ops.render import Count
+from matrixsched.rules.gate_report import GateReport
+from matrixsched.rules.minutes import MINUTE, FleetMinute, WorkerMinute, fleet_minutes, late_quantile
+
+MINUTES = 60
+DUE_COUNT_MAX = 10_000
+GATED_LANES_MAX = 2_000
+HELD_COUNT_MAX = 20_000
+SEEN_WITHIN = timedelta(seconds=75)
+"""A worker reports every half minute: who has not for so long is gone, or cannot reach the database."""
+LATELY = 5
+"""Lateness and throughput are told of so many minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSeen:
+    name: str
+    seen_at: datetime
+    slots: int
+    running: int
+    attempts: int
+    """In the last minutes."""
+    went_wrong: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    now: datetime
+    shard_count: int
+    due: Count
+    oldest_due_at: datetime | None
+    minutes: Sequence[FleetMinute]
+    """The last hour, oldest first; the last one has not ended yet."""
+    workers: Sequence[WorkerSeen]
+    gates: GateReport
+
+    @property
+    def oldest_due(self) -> timedelta:
+        return timedelta(0) if self.oldest_due_at is None else self.now - self.oldest_due_at
+
+    def late_s(self, share: float) -> float | None:
+        """Within which time that share of the attempts of the last minutes began."""
+        lately = self.minutes[-LATELY:]
+        return late_quantile([sum(counts) for counts in zip(*(one.late for one in lately), strict=True)], share)
+
+    @property
+    def throughput(self) -> float:
+        """Attempts per second, in the last minutes."""
+        lately = self.minutes[-LATELY:]
+        elapsed = self.now - lately[0].minute
+        return sum(one.attempts for one in lately) / max(elapsed.total_seconds(), 1.0)
+
+    @property
+    def went_wrong(self) -> int:
+        """In the last minutes."""
+        return sum(one.went_wrong for one in self.minutes[-LATELY:])
+
+
+async def overview(app: App) -> Overview:
+    do, run = app.store.transitions, app.store.run
+    installation = await run(do.installation())
+    backlog = await run(do.backlog(count_max=DUE_COUNT_MAX))
+    told = await run(do.worker_minutes(since=MINUTE * (MINUTES + 1)))
+    gates = await run(do.gate_report(lanes_max=GATED_LANES_MAX, count_max=HELD_COUNT_MAX))
+    return Overview(
+        now=backlog.now,
+        shard_count=installation.shard_count,
+        due=Count(backlog.due, DUE_COUNT_MAX),
+        oldest_due_at=backlog.oldest_due_at,
+        minutes=fleet_minutes(told, now=backlog.now, count=MINUTES),
+        workers=workers_seen(told, backlog.now),
+        gates=gates,
+    )
+
+
+def workers_seen(told: Sequence[WorkerMinute], now: datetime) -> list[WorkerSeen]:
+    """Those that reported lately and did not leave, by name."""
+    reports: dict[str, list[WorkerMinute]] = {}
+    for one in told:
+        reports.setdefault(one.worker, []).append(one)
+    seen = []
+    for name, minutes in sorted(reports.items()):
+        last, lately = minutes[-1], [one for one in minutes if one.minute > now - MINUTE * LATELY]
+        if last.reported_at is not None and now - last.reported_at <= SEEN_WITHIN and last.slots:
+            fleet = FleetMinute(last.minute)
+            for one in lately:
+                fleet.add(one)
+            seen.append(
+                WorkerSeen(
+                    name=name,
+                    seen_at=last.reported_at,
+                    slots=last.slots,
+                    running=last.running,
+                    attempts=fleet.attempts,
+                    went_wrong=fleet.went_wrong,
+                )
+            )
+    return seen

@@ -1,0 +1,88 @@
+"""Whoever changes something, and the way by which: nothing is changed without a trace in the audit log.
+
+An entry is written before anything is changed, and completed when it is known what came of it. If that cannot be
+written, it says `begun` for ever: somebody asked for it, and nobody told how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import anyio
+
+from matrixsched.app import App
+from matrixsched.errors import DatabaseError, MatrixSchedError, OutcomeUnknown
+from matrixsched.ops.render import Facts, plain
+from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
+
+WHO_MAX = 200
+SUBJECT_MAX = 1000
+FAREWELL_S = 5.0
+"""So long at most is tried to tell how something ended that was cut off."""
+
+
+@dataclass(slots=True)
+class Note:
+    """What whoever changes something adds to its entry."""
+
+    after: Facts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    app: App
+    who: str
+    via: Via
+
+    @asynccontextmanager
+    async def noting(self, verb: str, subject: str, before: Facts | None = None) -> AsyncIterator[Note]:
+        """Around a change: written down before it, and with what came of it afterwards."""
+        guid, note = self.app.chance.guid(), Note()
+        await self.app.store.run(
+            self.app.store.transitions.begin_audit(
+                guid,
+                who=self.who[:WHO_MAX],
+                via=self.via,
+                verb=verb,
+                subject=subject[:SUBJECT_MAX],
+                before=plain(before or {}),
+            )
+        )
+        try:
+            yield note
+        except MatrixSchedError as error:
+            outcome = AuditOutcome.FAILED if isinstance(error, OutcomeUnknown) else AuditOutcome.REFUSED
+            await self._end(guid, outcome, {**note.after, "error": str(error)})
+            raise
+        except BaseException as error:
+            await self._end(guid, AuditOutcome.FAILED, {**note.after, "error": type(error).__name__})
+            raise
+        await self._end(guid, AuditOutcome.DONE, note.after)
+
+    async def _end(self, guid: UUID, outcome: AuditOutcome, after: Facts) -> None:
+        """What was done is done, also if this cannot be told any more."""
+        with suppress(DatabaseError), anyio.move_on_after(FAREWELL_S, shield=True):
+            await self.app.store.run(self.app.store.transitions.end_audit(guid, outcome, plain(after)))
+
+
+def audit_row(entry: AuditEntry) -> Facts:
+    return {
+        "asked_at": entry.asked_at,
+        "who": entry.who,
+        "via": entry.via.value,
+        "verb": entry.verb,
+        "subject": entry.subject,
+        "outcome": entry.outcome.value,
+        "before": dict(entry.before),
+        "after": dict(entry.after),
+        "ended_at": entry.ended_at,
+        "guid": str(entry.guid),
+    }
+
+
+async def audit_page(app: App, before: AuditEntry | None = None, *, limit: int = 100) -> list[AuditEntry]:
+    async with app:
+        return await app.store.run(app.store.transitions.audit_page(before, limit=limit))

@@ -1,0 +1,109 @@
+"""Who asks, and what may they do: tokens, roles, sessions of browsers, and proof that a form is one of ours."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha256
+from typing import Final
+
+from starlette.requests import HTTPConnection
+
+from matrixsched.clock import Clock
+
+SESSION_COOKIE: Final = "matrixsched_session"
+SESSION_S: Final = 12 * 3600
+WHO_HEADER: Final = "x-operator"
+"""Programs may say for whom they act: it goes into the audit log, and opens nothing."""
+NAME_MAX: Final = 100
+
+
+class Role(IntEnum):
+    VIEWER = 1
+    OPERATOR = 2
+
+    @property
+    def title(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    viewer: str | None = None
+    operator: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.viewer is not None or self.operator is not None
+
+    def role_of(self, given: str) -> Role | None:
+        """All are compared, each in constant time: how long it takes tells nothing."""
+        found = None
+        for role, token in ((Role.VIEWER, self.viewer), (Role.OPERATOR, self.operator)):
+            if token is not None and hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape")):
+                found = role
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    who: str
+    role: Role
+    csrf: str
+    """What a form must bring along; programs that say their token in a header need none."""
+    has_session: bool = False
+    by_header: bool = False
+
+
+class Access:
+    def __init__(self, tokens: Tokens, *, secret: bytes, clock: Clock) -> None:
+        """Without tokens everybody who gets here is an operator: the guard lets only this machine through then.
+        `secret` is of this process; with tokens, sessions outlive it, and end when a token is changed."""
+        self.tokens = tokens
+        self._clock = clock
+        known = "\n".join(token or "" for token in (tokens.viewer, tokens.operator))
+        self._key = hmac.new(known.encode() if tokens else secret, b"matrixsched sessions", sha256).digest()
+
+    def visitor(self, connection: HTTPConnection) -> Visitor | None:
+        """Who asks; None if nobody may know anything without a token."""
+        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
+        named = connection.headers.get(WHO_HEADER, "").strip()[:NAME_MAX]
+        host = connection.client.host if connection.client else "unknown"
+        if scheme.lower() == "bearer":
+            role = self.tokens.role_of(given.strip())
+            who = f"{named or 'token'} ({host})"
+            return None if role is None else Visitor(who, role, self._csrf(who), by_header=True)
+        session = connection.cookies.get(SESSION_COOKIE)
+        if session is not None and (found := self._read(session)) is not None:
+            role, name = found
+            return Visitor(f"{name or role.title} ({host})", role, self._csrf(session), has_session=True)
+        if not self.tokens:
+            return Visitor(f"{named or 'local'} ({host})", Role.OPERATOR, self._csrf("local"))
+        return None
+
+    def session(self, role: Role, name: str) -> str:
+        """What the browser keeps of a token that was shown: not the token."""
+        facts = {"role": int(role), "name": name.strip()[:NAME_MAX], "until": self._clock.now().timestamp() + SESSION_S}
+        body = base64.urlsafe_b64encode(json.dumps(facts).encode()).decode()
+        return f"{body}.{self._sign(body)}"
+
+    def is_genuine(self, visitor: Visitor, given: str) -> bool:
+        """Whether a form was made for this visitor."""
+        return hmac.compare_digest(visitor.csrf.encode(), given.encode("utf-8", "surrogateescape"))
+
+    def _read(self, session: str) -> tuple[Role, str] | None:
+        body, _, signature = session.partition(".")
+        if not hmac.compare_digest(self._sign(body).encode(), signature.encode("utf-8", "surrogateescape")):
+            return None
+        facts = json.loads(base64.urlsafe_b64decode(body))
+        if facts["until"] < self._clock.now().timestamp():
+            return None
+        return Role(facts["role"]), facts["name"]
+
+    def _csrf(self, of: str) -> str:
+        return self._sign(f"form {of}")
+
+    def _sign(self, text: str) -> str:
+        return hmac.new(self._key, text.encode("utf-8", "surrogateescape"), sha256).hexdigest()

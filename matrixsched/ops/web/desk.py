@@ -1,0 +1,72 @@
+"""What every request needs: the application, opened when it is first asked for, and who is asking."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import anyio
+from starlette.requests import HTTPConnection, Request
+
+from matrixsched.app import App
+from matrixsched.ops.fleet import Overview, overview
+from matrixsched.ops.operator import Operator
+from matrixsched.ops.web.access import Access, Role, Visitor
+from matrixsched.ops.web.problems import Refused
+from matrixsched.rules.audit import Via
+
+OVERVIEW_KEPT_S = 2.0
+"""However many look at it, the database is asked for the overview once in this time."""
+
+
+class Desk:
+    def __init__(self, app: App, access: Access) -> None:
+        self.app = app
+        self.access = access
+        self._opening = anyio.Lock()
+        self._is_open = False
+        self._looking = anyio.Lock()
+        self._overview: tuple[float, Overview] | None = None
+
+    async def open(self) -> None:
+        """Where this is mounted into another application nobody says when it begins: so it does with a request."""
+        async with self._opening:
+            if not self._is_open:
+                await self.app.open()
+                self._is_open = True
+
+    async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self.app.close()
+
+    async def overview(self) -> Overview:
+        async with self._looking:
+            now = self.app.clock.monotonic()
+            if self._overview is None or now - self._overview[0] > OVERVIEW_KEPT_S:
+                self._overview = (now, await overview(self.app))
+            return self._overview[1]
+
+
+def desk_of(request: HTTPConnection) -> Desk:
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+def visitor_of(request: HTTPConnection) -> Visitor:
+    """Who asks; refused if that is nobody we know."""
+    visitor = desk_of(request).access.visitor(request)
+    if visitor is None:
+        raise Refused(
+            HTTPStatus.UNAUTHORIZED,
+            "a token is needed: send the header `Authorization: Bearer TOKEN`, or sign in on the dashboard",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    return visitor
+
+
+def operator_of(request: Request, via: Via) -> Operator:
+    """Who changes something; refused if they may only look."""
+    visitor = visitor_of(request)
+    if visitor.role < Role.OPERATOR:
+        raise Refused(HTTPStatus.FORBIDDEN, "this token is for looking only: changes need the operator's token")
+    return Operator(desk_of(request).app, visitor.who, via)

@@ -1,0 +1,79 @@
+"""Errors as answers: problem details as of RFC 9457, which say what is wrong and what to do, and no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.responses import JSONResponse
+
+from matrixsched.errors import (
+    ActionExists,
+    ActionFinished,
+    BadInput,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    GuidMismatch,
+    MatrixSchedError,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    SchemaMismatch,
+    SchemaMissing,
+    TaskTooLarge,
+    TemplateInUse,
+    UnknownQueue,
+    UnknownTemplate,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+_STATUS: Final[tuple[tuple[type[MatrixSchedError], HTTPStatus], ...]] = (
+    (PayloadTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (TaskTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (UnknownTemplate, HTTPStatus.NOT_FOUND),
+    (UnknownQueue, HTTPStatus.NOT_FOUND),
+    (BadInput, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (GuidMismatch, HTTPStatus.PRECONDITION_FAILED),
+    (ActionExists, HTTPStatus.CONFLICT),
+    (ActionFinished, HTTPStatus.CONFLICT),
+    (TemplateInUse, HTTPStatus.CONFLICT),
+    (OutcomeUnknown, HTTPStatus.GATEWAY_TIMEOUT),
+    (DatabaseBusy, HTTPStatus.SERVICE_UNAVAILABLE),
+    (DatabaseUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (SchemaMissing, HTTPStatus.SERVICE_UNAVAILABLE),
+    (SchemaMismatch, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+"""The first that fits; whatever was looked up and is not there is not found, and anything else is our fault."""
+
+
+class Refused(Exception):
+    """A request that is answered by a problem, wherever that is found out."""
+
+    def __init__(self, status: HTTPStatus, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers = status, detail, dict(headers or {})
+
+
+def status_of(error: MatrixSchedError) -> HTTPStatus:
+    for kind, status in _STATUS:
+        if isinstance(error, kind):
+            return status
+    return HTTPStatus.NOT_FOUND if isinstance(error, LookupError) else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def refusal_of(error: MatrixSchedError) -> Refused:
+    status = status_of(error)
+    headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return Refused(status, str(error), headers=headers)
+
+
+def problem(refused: Refused, *, instance: str = "") -> JSONResponse:
+    """`type` is about:blank: the status tells the kind, `detail` what is wrong here and what to do."""
+    body = {
+        "type": "about:blank",
+        "title": refused.status.phrase,
+        "status": int(refused.status),
+        "detail": refused.detail,
+    } | ({"instance": instance} if instance else {})
+    return JSONResponse(body, status_code=refused.status, headers=refused.headers, media_type=MEDIA_TYPE)

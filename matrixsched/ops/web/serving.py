@@ -1,0 +1,67 @@
+"""`matrixsched serve`: the site in a process of its own."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from matrixsched.app import App
+from matrixsched.config import Settings, variable_of
+from matrixsched.errors import ConfigurationError, WebExtraMissing
+from matrixsched.ops.render import say
+
+try:
+    import uvicorn
+
+    from matrixsched.ops.web.site import dashboard
+except ImportError as error:
+    raise WebExtraMissing(error.name or "unknown") from None
+
+HEADER_BYTES_MAX = 16_384
+CONNECTIONS_MAX = 200
+KEEP_ALIVE_S = 5
+STOP_S = 5
+
+
+def run_server(app: App, settings: Settings) -> None:
+    """Until SIGTERM or SIGINT; requests under way are finished first."""
+    check_reach(settings)
+    site = dashboard(app, viewer_token=settings.web_viewer_token, operator_token=settings.web_operator_token)
+    config = uvicorn.Config(
+        site,
+        host=settings.web_host,
+        port=settings.web_port,
+        log_level="warning",
+        access_log=False,  # an id in a path may be somebody's name
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_S,
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        proxy_headers=False,
+    )
+    host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
+    say(f"the dashboard of {app.store.description} is at http://{host}:{settings.web_port}/; stop it with Ctrl-C.")
+    uvicorn.Server(config).run()
+
+
+def check_reach(settings: Settings) -> None:
+    """Beyond this machine nobody is answered without a token."""
+    has_token = settings.web_viewer_token is not None or settings.web_operator_token is not None
+    if has_token or _is_loopback(settings.web_host):
+        return
+    raise ConfigurationError(
+        [
+            f"web_host is {settings.web_host}, which others can reach, and there is no token: set "
+            f"{variable_of('web_operator_token')} (and {variable_of('web_viewer_token')} for those who may only look), "
+            "or listen on 127.0.0.1"
+        ]
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

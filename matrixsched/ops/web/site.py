@@ -1,0 +1,98 @@
+"""The whole site as one ASGI application: pages, API, metrics and probes behind the guard."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from matrixsched.app import App
+from matrixsched.errors import MatrixSchedError
+from matrixsched.observe.metrics import Metrics
+from matrixsched.ops.web.access import Access, Tokens
+from matrixsched.ops.web.desk import Desk, desk_of, visitor_of
+from matrixsched.ops.web.guard import Guard
+from matrixsched.ops.web.problems import Refused, problem, refusal_of
+
+
+def dashboard(app: App, *, viewer_token: str | None = None, operator_token: str | None = None) -> ASGIApp:
+    """The dashboard and the API of an application, to be mounted into another one or served by itself.
+
+    >>> api = FastAPI()
+    >>> api.mount("/matrixsched", dashboard(app, operator_token=os.environ["OPERATOR_TOKEN"]))
+
+    Without tokens it answers this machine only. It connects with the first request.
+    """
+    tokens = Tokens(viewer_token, operator_token)
+    access = Access(tokens, secret=secrets.token_bytes(32), clock=app.clock)
+    return Guard(site(Desk(app, access)), only_local=not tokens)
+
+
+def site(desk: Desk) -> Starlette:
+    metrics = Metrics(desk.app)
+
+    async def tell_metrics(request: Request) -> Response:
+        visitor_of(request)
+        return Response(metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+    @asynccontextmanager
+    async def life(site: Starlette) -> AsyncIterator[None]:
+        yield
+        await desk.close()
+
+    built = Starlette(
+        routes=[
+            Route("/metrics", tell_metrics),
+            Route("/healthz", is_alive),
+            Route("/readyz", is_ready),
+        ],
+        lifespan=life,
+        exception_handlers={
+            Refused: answer_refusal,
+            MatrixSchedError: answer_error,
+            HTTPException: answer_http_error,
+        },
+    )
+    built.state.desk = desk
+    return built
+
+
+async def is_alive(request: Request) -> Response:
+    return PlainTextResponse("alive\n")
+
+
+async def is_ready(request: Request) -> Response:
+    desk = desk_of(request)
+    await desk.open()
+    await desk.app.store.run(desk.app.store.transitions.now())
+    return PlainTextResponse("the database answers\n")
+
+
+# Errors, whoever meets them. Pages show theirs in a page of their own.
+
+Answer = Callable[[Request, Exception], Awaitable[Response]]
+
+
+async def answer_refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return problem(error, instance=request.url.path)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MatrixSchedError)
+    return problem(refusal_of(error), instance=request.url.path)
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    refused = Refused(HTTPStatus(error.status_code), str(error.detail), headers=error.headers)
+    return problem(refused, instance=request.url.path)

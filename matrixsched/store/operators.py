@@ -1,0 +1,69 @@
+"""The part of the protocol for whoever looks after the fleet: what operators did, and what workers did lately.
+
+Since schema 8; a library that meets an older one leaves it alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from matrixsched.rules.action import Outcome
+from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
+from matrixsched.rules.minutes import WorkerMinute
+from matrixsched.store.transition import Transition
+
+OPERATORS_SINCE = 8
+"""The schema from which on there are tables for this."""
+
+
+class Operators(Protocol):
+    def begin_audit(
+        self, guid: UUID, *, who: str, via: Via, verb: str, subject: str, before: Mapping[str, object]
+    ) -> Transition[None]:
+        """Write down what is about to be done; sent again it does nothing."""
+        ...
+
+    def end_audit(self, guid: UUID, outcome: AuditOutcome, after: Mapping[str, object]) -> Transition[bool]:
+        """Add how it ended; False if that was told before."""
+        ...
+
+    def audit_page(self, before: AuditEntry | None, *, limit: int) -> Transition[list[AuditEntry]]:
+        """Entries, newest first, those older than the last one of the page before."""
+        ...
+
+    def prune_audit(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
+
+    def report_minute(self, told: WorkerMinute) -> Transition[None]:
+        """What a worker says of a minute, in the place of what it said before."""
+        ...
+
+    def worker_minutes(self, *, since: timedelta) -> Transition[list[WorkerMinute]]:
+        """What workers said of the minutes that began so lately, oldest first."""
+        ...
+
+    def prune_minutes(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
+
+
+def encode_facts(facts: Mapping[str, object]) -> str:
+    """As JSON; what JSON does not know, such as a time, becomes a text."""
+    return json.dumps(facts, ensure_ascii=False, default=str)
+
+
+def encode_outcomes(outcomes: Mapping[Outcome, int]) -> str:
+    return json.dumps({outcome.value: count for outcome, count in sorted(outcomes.items())})
+
+
+def decode_outcomes(text: str) -> dict[Outcome, int]:
+    return {Outcome(name): count for name, count in json.loads(text).items()}
+
+
+def encode_late(late: Sequence[int]) -> str:
+    return json.dumps(list(late))
+
+
+def decode_late(text: str) -> tuple[int, ...]:
+    return tuple(json.loads(text))

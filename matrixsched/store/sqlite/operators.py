@@ -1,0 +1,110 @@
+"""What operators and workers did, on SQLite; the text is in sql/sqlite/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from uuid import UUID
+
+from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
+from matrixsched.rules.minutes import WorkerMinute
+from matrixsched.store.operators import decode_late, decode_outcomes, encode_facts, encode_late, encode_outcomes
+from matrixsched.store.sqlite.asking import SqliteAsking
+from matrixsched.store.sqlite.rows import in_microseconds, moment_of, moment_or_none, span
+from matrixsched.store.transition import Conversation, Row, transition
+
+
+class SqliteOperators(SqliteAsking):
+    @transition
+    def begin_audit(
+        self, guid: UUID, *, who: str, via: Via, verb: str, subject: str, before: Mapping[str, object]
+    ) -> Conversation[None]:
+        yield self._ask(
+            "audit_log.begin",
+            entry_guid=str(guid),
+            who=who,
+            via=via.value,
+            verb=verb,
+            subject=subject,
+            before=encode_facts(before),
+            now=self._now(),
+        )
+
+    @transition
+    def end_audit(self, guid: UUID, outcome: AuditOutcome, after: Mapping[str, object]) -> Conversation[bool]:
+        rows = yield self._ask(
+            "audit_log.end",
+            entry_guid=str(guid),
+            outcome=outcome.value,
+            after=encode_facts(after),
+            now=self._now(),
+        )
+        return bool(rows)
+
+    @transition
+    def audit_page(self, before: AuditEntry | None, *, limit: int) -> Conversation[list[AuditEntry]]:
+        rows = yield self._ask(
+            "audit_log.page",
+            before_at=None if before is None else in_microseconds(before.asked_at),
+            before_guid=None if before is None else str(before.guid),
+            limit=limit,
+        )
+        return [_entry(row) for row in rows]
+
+    @transition
+    def prune_audit(self, *, keep: timedelta, limit: int) -> Conversation[int]:
+        return len((yield self._ask("audit_log.prune", keep=span(keep), limit=limit, now=self._now())))
+
+    @transition
+    def report_minute(self, told: WorkerMinute) -> Conversation[None]:
+        yield self._ask(
+            "worker_minutes.report",
+            minute=in_microseconds(told.minute),
+            worker=told.worker,
+            slots=told.slots,
+            running=told.running,
+            outcomes=encode_outcomes(told.outcomes),
+            late=encode_late(told.late),
+            due=told.due,
+            oldest_due_s=told.oldest_due_s,
+            now=self._now(),
+        )
+
+    @transition
+    def worker_minutes(self, *, since: timedelta) -> Conversation[list[WorkerMinute]]:
+        rows = yield self._ask("worker_minutes.read", since=span(since), now=self._now())
+        return [_minute(row) for row in rows]
+
+    @transition
+    def prune_minutes(self, *, keep: timedelta, limit: int) -> Conversation[int]:
+        return len((yield self._ask("worker_minutes.prune", keep=span(keep), limit=limit, now=self._now())))
+
+
+def _entry(row: Row) -> AuditEntry:
+    return AuditEntry(
+        guid=UUID(row["entry_guid"]),
+        who=row["who"],
+        via=Via(row["via"]),
+        verb=row["verb"],
+        subject=row["subject"],
+        before=json.loads(row["before"]),
+        asked_at=moment_of(row["asked_at"]),
+        outcome=AuditOutcome(row["outcome"]),
+        after=json.loads(row["after"]),
+        ended_at=moment_or_none(row["ended_at"]),
+    )
+
+
+def _minute(row: Row) -> WorkerMinute:
+    return WorkerMinute(
+        minute=moment_of(row["minute"]),
+        worker=row["worker"],
+        slots=row["slots"],
+        running=row["running"],
+        outcomes=decode_outcomes(row["outcomes"]),
+        late=decode_late(row["late"]),
+        due=row["due"],
+        oldest_due_s=row["oldest_due_s"],
+        reported_at=moment_of(row["reported_at"]),
+    )

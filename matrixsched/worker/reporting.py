@@ -1,0 +1,104 @@
+"""What this worker did minute by minute, written down for whoever looks at the whole fleet.
+
+Each report tells the whole minute anew: one that is lost, or sent twice, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from matrixsched.clock import Clock
+from matrixsched.rules.minutes import MINUTE, MinuteTally, WorkerMinute, minute_of
+from matrixsched.store.operators import OPERATORS_SINCE
+from matrixsched.store.store import Store
+from matrixsched.store.values import Backlog
+from matrixsched.worker.policy import WorkerPolicy
+from matrixsched.worker.runner import Runner
+from matrixsched.worker.sampling import BACKLOG_COUNT_MAX
+
+REPORT_EVERY_S = 30.0
+TIDY_EVERY = 20
+"""What is old goes with every so manieth report: ten minutes apart."""
+KEEP_MINUTES = timedelta(hours=3)
+UNTOLD_MAX = 10
+"""So many minutes are told later, if the database does not answer; those before are forgotten."""
+
+
+class MinuteReports:
+    def __init__(
+        self,
+        store: Store,
+        runner: Runner,
+        policy: WorkerPolicy,
+        *,
+        name: str,
+        clock: Clock,
+        running: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._do = store.transitions
+        self._runner = runner
+        self._policy = policy
+        self._name = name
+        self._clock = clock
+        self._running = running
+        self._minute = minute_of(clock.now())
+        self._ended: deque[tuple[datetime, MinuteTally]] = deque(maxlen=UNTOLD_MAX)
+        """Minutes that are over and not told to their end."""
+        self._reports = 0
+        self._is_known = False
+        """Whether the installation has a place for this."""
+
+    async def step(self) -> float:
+        """Tell how this minute stands, and how those before it ended; the rest until the next report."""
+        if not self._is_known:
+            found = await self._store.run(self._do.installation())
+            self._is_known = found.schema_version >= OPERATORS_SINCE
+            if not self._is_known:
+                return MINUTE.total_seconds()
+        await self._report(self._policy.concurrency)
+        if self._reports % TIDY_EVERY == 0:
+            await self._tidy()
+        self._reports += 1
+        return REPORT_EVERY_S
+
+    async def leave(self) -> None:
+        """Tell the last of it, and that this worker has no slots any more: it is gone."""
+        if self._is_known:
+            await self._report(0)
+
+    async def _report(self, slots: int) -> None:
+        minute = minute_of(self._clock.now())
+        if minute != self._minute:
+            self._ended.append((self._minute, self._runner.tally))
+            self._runner.tally, self._minute = MinuteTally(), minute
+        backlog = await self._store.run(self._do.backlog(count_max=BACKLOG_COUNT_MAX))
+        while self._ended:
+            await self._tell(*self._ended[0], slots, None)
+            self._ended.popleft()
+        await self._tell(self._minute, self._runner.tally, slots, backlog)
+
+    async def _tell(self, minute: datetime, tally: MinuteTally, slots: int, backlog: Backlog | None) -> None:
+        told = WorkerMinute(
+            minute=minute,
+            worker=self._name,
+            slots=slots,
+            running=self._running(),
+            # Copies: they may be written by another thread while this one counts on.
+            outcomes=dict(tally.outcomes),
+            late=tuple(tally.late),
+            due=None if backlog is None else backlog.due,
+            oldest_due_s=None if backlog is None else _late_s(backlog),
+        )
+        await self._store.run(self._do.report_minute(told))
+
+    async def _tidy(self) -> None:
+        limit = self._policy.tidy_batch
+        await self._store.run(self._do.prune_minutes(keep=KEEP_MINUTES, limit=limit))
+        await self._store.run(self._do.prune_audit(keep=self._policy.keep_audit, limit=limit))
+
+
+def _late_s(backlog: Backlog) -> float:
+    return (backlog.now - (backlog.oldest_due_at or backlog.now)).total_seconds()

@@ -1,0 +1,132 @@
+"""What workers tell of their minutes, as whoever looks at the fleet reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine
+from support.behind import change, engine_of
+
+from matrixsched import App, Outcome
+from matrixsched.clock import ManualClock
+from matrixsched.errors import DatabaseError
+from matrixsched.ops.fleet import overview
+from matrixsched.rules.minutes import MINUTE, minute_of
+from matrixsched.worker import Worker
+from matrixsched.worker.reporting import KEEP_MINUTES, REPORT_EVERY_S
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = engine_of(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def worker(app: App) -> Worker:
+    @app.action("work")
+    async def work(fails: bool) -> None:
+        if fails:
+            raise RuntimeError
+
+    return Worker(app, name="host/1")
+
+
+async def test_attempts_are_told_of_their_minute_with_how_late_they_began(
+    app: App, worker: Worker, clock: ManualClock
+) -> None:
+    for number in range(3):
+        await app.schedule("work", number == 0, id=f"a{number}")
+    clock.advance(timedelta(seconds=2))
+    await worker.run_due()
+    assert await worker.minutes.step() == REPORT_EVERY_S
+    seen = await overview(app)
+    assert seen.minutes[-1].outcomes == {Outcome.SUCCEEDED: 2, Outcome.FAILED: 1}
+    assert (seen.late_s(0.5), seen.went_wrong) == (2.5, 1)
+    (one,) = seen.workers
+    assert (one.name, one.attempts, one.went_wrong, one.slots) == ("host/1", 3, 1, 100)
+
+
+async def test_a_report_that_is_sent_twice_counts_once(app: App, worker: Worker, clock: ManualClock) -> None:
+    await app.schedule("work", False, id="a")
+    await worker.run_due()
+    await worker.minutes.step()
+    await worker.minutes.step()
+    assert (await overview(app)).minutes[-1].attempts == 1
+
+
+async def test_what_came_after_the_last_report_of_a_minute_is_told_with_the_next(
+    app: App, worker: Worker, clock: ManualClock
+) -> None:
+    await worker.minutes.step()
+    await app.schedule("work", False, id="a")
+    await worker.run_due()
+    clock.advance(MINUTE)
+    await app.schedule("work", False, id="b")
+    await app.schedule("work", False, id="c")
+    await worker.run_due()
+    await worker.minutes.step()
+    # What ran in the new minute before that was told is of the minute in which the tally was.
+    assert [one.attempts for one in (await overview(app)).minutes[-2:]] == [3, 0]
+
+
+async def test_minutes_are_told_later_if_the_database_did_not_answer(
+    app: App, worker: Worker, clock: ManualClock, engine: Engine
+) -> None:
+    await worker.minutes.step()
+    begin = minute_of(clock.now())
+    change(engine, "alter table {worker_minutes} rename column running to away")
+    for number in range(2):
+        await app.schedule("work", False, id=f"a{number}")
+        await worker.run_due()
+        clock.advance(MINUTE)
+        with pytest.raises(DatabaseError):
+            await worker.minutes.step()
+    change(engine, "alter table {worker_minutes} rename column away to running")
+    await worker.minutes.step()
+    told = {one.minute: one.attempts for one in (await overview(app)).minutes}
+    assert [told[begin + MINUTE * later] for later in range(3)] == [1, 1, 0]
+
+
+async def test_a_worker_that_left_or_is_silent_is_not_among_those_seen(
+    app: App, worker: Worker, clock: ManualClock
+) -> None:
+    await worker.minutes.step()
+    clock.advance(timedelta(seconds=70))
+    assert [one.name for one in (await overview(app)).workers] == ["host/1"]
+    clock.advance(timedelta(seconds=10))
+    assert (await overview(app)).workers == []
+    await worker.minutes.step()
+    assert len((await overview(app)).workers) == 1
+    await worker.minutes.leave()
+    assert (await overview(app)).workers == []
+
+
+async def test_minutes_that_nobody_looks_at_any_more_go(app: App, worker: Worker, clock: ManualClock) -> None:
+    await worker.minutes.step()
+    clock.advance(KEEP_MINUTES + MINUTE)
+    for _ in range(20):
+        await worker.minutes.step()
+    told = await app.store.run(app.store.transitions.worker_minutes(since=10 * KEEP_MINUTES))
+    assert {one.minute for one in told} == {minute_of(clock.now())}
+
+
+async def test_an_installation_without_a_place_for_it_is_left_alone(worker: Worker, engine: Engine) -> None:
+    change(engine, "update {installation} set schema_version = 7")
+    change(engine, "drop table {worker_minutes}")
+    assert await worker.minutes.step() == MINUTE.total_seconds()
+    await worker.minutes.leave()
+
+
+async def test_the_overview_says_what_is_due_and_since_when(app: App, worker: Worker, clock: ManualClock) -> None:
+    await app.schedule("work", False, id="a")
+    await app.schedule("work", False, id="b", delay=timedelta(hours=1))
+    clock.advance(timedelta(seconds=30))
+    seen = await overview(app)
+    assert (seen.due.value, seen.oldest_due) == (1, timedelta(seconds=30))
+    assert (seen.workers, seen.throughput, seen.late_s(0.99)) == ([], 0.0, None)
