@@ -1,0 +1,110 @@
+"""Tokens, roles and sessions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from matrixsched.clock import ManualClock
+from matrixsched.ops.web.access import SESSION_COOKIE, SESSION_S, Access, Role, Tokens, Visitor
+
+VIEWER, OPERATOR = "v" * 16, "o" * 16
+
+
+def asked(*, cookie: str | None = None, **headers: str) -> HTTPConnection:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if cookie is not None:
+        sent["cookie"] = f"{SESSION_COOKIE}={cookie}"
+    raw = [(name.encode(), value.encode("utf-8")) for name, value in sent.items()]
+    return HTTPConnection({"type": "http", "headers": raw, "client": ("10.0.0.7", 1)})
+
+
+@pytest.fixture
+def access(clock: ManualClock) -> Access:
+    return Access(Tokens(VIEWER, OPERATOR), secret=b"secret", clock=clock)
+
+
+def seen(access: Access, connection: HTTPConnection) -> Visitor:
+    visitor = access.visitor(connection)
+    assert visitor is not None
+    return visitor
+
+
+@pytest.mark.parametrize(("token", "role"), [(VIEWER, Role.VIEWER), (OPERATOR, Role.OPERATOR)])
+def test_a_token_tells_the_role(access: Access, token: str, role: Role) -> None:
+    visitor = seen(access, asked(authorization=f"Bearer {token}"))
+    assert (visitor.role, visitor.by_header, visitor.who) == (role, True, "token (10.0.0.7)")
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer ", f"Bearer {OPERATOR}x", f"Basic {OPERATOR}", OPERATOR, "Bearer ööööööööööööööööö"]
+)
+def test_anything_else_is_nobody(access: Access, given: str) -> None:
+    assert access.visitor(asked(authorization=given)) is None
+
+
+def test_a_wrong_token_is_nobody_also_with_a_session(access: Access) -> None:
+    session = access.session(Role.OPERATOR, "ann")
+    assert access.visitor(asked(cookie=session, authorization="Bearer wrong")) is None
+
+
+def test_a_role_without_a_token_is_nobodys(clock: ManualClock) -> None:
+    access = Access(Tokens(operator=OPERATOR), secret=b"", clock=clock)
+    for given in ("", "None", VIEWER):
+        assert access.visitor(asked(authorization=f"Bearer {given}")) is None
+    assert access.visitor(asked()) is None
+
+
+def test_programs_may_say_for_whom_they_act_and_it_opens_nothing(access: Access) -> None:
+    visitor = seen(access, asked(authorization=f"Bearer {VIEWER}", x_operator="billing " + "x" * 500))
+    assert visitor.role is Role.VIEWER
+    assert visitor.who.startswith("billing xx")
+    assert len(visitor.who) < 130
+    assert access.visitor(asked(x_operator="ann")) is None
+
+
+def test_a_session_stands_for_the_token_until_it_ends(access: Access, clock: ManualClock) -> None:
+    session = access.session(Role.VIEWER, "Ann ☕")
+    assert VIEWER not in session
+    visitor = seen(access, asked(cookie=session))
+    assert (visitor.role, visitor.who, visitor.has_session) == (Role.VIEWER, "Ann ☕ (10.0.0.7)", True)
+    clock.advance(timedelta(seconds=SESSION_S + 1))
+    assert access.visitor(asked(cookie=session)) is None
+
+
+def test_a_session_that_was_tampered_with_is_nobodys(access: Access, clock: ManualClock) -> None:
+    session, other = access.session(Role.VIEWER, "ann"), access.session(Role.OPERATOR, "ann")
+    body, _, signature = session.partition(".")
+    forged = [f"{other.partition('.')[0]}.{signature}", body, f"{body}.", "", ".", f"{body}.{signature}0", "a.b.c"]
+    assert [access.visitor(asked(cookie=one)) for one in forged] == [None] * len(forged)
+
+
+def test_sessions_end_when_a_token_is_changed_and_not_when_the_process_is_another(
+    access: Access, clock: ManualClock
+) -> None:
+    session = access.session(Role.OPERATOR, "ann")
+    restarted = Access(access.tokens, secret=b"another", clock=clock)
+    changed = Access(Tokens(VIEWER, "p" * 16), secret=b"secret", clock=clock)
+    assert restarted.visitor(asked(cookie=session)) is not None
+    assert changed.visitor(asked(cookie=session)) is None
+
+
+def test_a_form_is_of_the_session_it_was_made_for(access: Access) -> None:
+    ann = seen(access, asked(cookie=access.session(Role.OPERATOR, "ann")))
+    bob = seen(access, asked(cookie=access.session(Role.OPERATOR, "bob")))
+    assert access.is_genuine(ann, ann.csrf)
+    assert not access.is_genuine(ann, bob.csrf)
+    assert not access.is_genuine(ann, "")
+    assert not access.is_genuine(ann, "ö")
+
+
+def test_without_tokens_whoever_gets_here_is_an_operator(clock: ManualClock) -> None:
+    access = Access(Tokens(), secret=b"secret", clock=clock)
+    visitor = seen(access, asked())
+    assert (visitor.role, visitor.who) == (Role.OPERATOR, "local (10.0.0.7)")
+    assert access.is_genuine(visitor, visitor.csrf)
+    another = seen(Access(Tokens(), secret=b"other", clock=clock), asked())
+    assert not access.is_genuine(visitor, another.csrf)
+    assert access.visitor(asked(authorization=f"Bearer {OPERATOR}")) is None
