@@ -9,26 +9,22 @@ from datetime import datetime, timedelta
 from matrixsched.app import App
 from matrixsched.ops.render import Count
 from matrixsched.rules.gate_report import GateReport
-from matrixsched.rules.minutes import MINUTE, FleetMinute, WorkerMinute, fleet_minutes, late_quantile
+from matrixsched.rules.minutes import MINUTE, FleetMinute, WorkerMinute, WorkerSeen, fleet_minutes, late_quantile
 
 MINUTES = 60
 DUE_COUNT_MAX = 10_000
 GATED_LANES_MAX = 2_000
 HELD_COUNT_MAX = 20_000
-SEEN_WITHIN = timedelta(seconds=75)
-"""A worker reports every half minute: who has not for so long is gone, or cannot reach the database."""
 LATELY = 5
 """Lateness and throughput are told of so many minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSeen:
-    name: str
-    seen_at: datetime
-    slots: int
-    running: int
+class WorkerAtWork:
+    """A worker that is there, and what it did in the last minutes."""
+
+    seen: WorkerSeen
     attempts: int
-    """In the last minutes."""
     went_wrong: int
 
 
@@ -40,7 +36,7 @@ class Overview:
     oldest_due_at: datetime | None
     minutes: Sequence[FleetMinute]
     """The last hour, oldest first; the last one has not ended yet."""
-    workers: Sequence[WorkerSeen]
+    workers: Sequence[WorkerAtWork]
     gates: GateReport
 
     @property
@@ -70,6 +66,7 @@ async def overview(app: App) -> Overview:
     installation = await run(do.installation())
     backlog = await run(do.backlog(count_max=DUE_COUNT_MAX))
     told = await run(do.worker_minutes(since=MINUTE * (MINUTES + 1)))
+    seen = await run(do.workers_seen())
     gates = await run(do.gate_report(lanes_max=GATED_LANES_MAX, count_max=HELD_COUNT_MAX))
     return Overview(
         now=backlog.now,
@@ -77,31 +74,19 @@ async def overview(app: App) -> Overview:
         due=Count(backlog.due, DUE_COUNT_MAX),
         oldest_due_at=backlog.oldest_due_at,
         minutes=fleet_minutes(told, now=backlog.now, count=MINUTES),
-        workers=workers_seen(told, backlog.now),
+        workers=workers_at_work(seen, told, backlog.now),
         gates=gates,
     )
 
 
-def workers_seen(told: Sequence[WorkerMinute], now: datetime) -> list[WorkerSeen]:
-    """Those that reported lately and did not leave, by name."""
-    reports: dict[str, list[WorkerMinute]] = {}
-    for one in told:
-        reports.setdefault(one.worker, []).append(one)
-    seen = []
-    for name, minutes in sorted(reports.items()):
-        last, lately = minutes[-1], [one for one in minutes if one.minute > now - MINUTE * LATELY]
-        if last.reported_at is not None and now - last.reported_at <= SEEN_WITHIN and last.slots:
-            fleet = FleetMinute(last.minute)
-            for one in lately:
-                fleet.add(one)
-            seen.append(
-                WorkerSeen(
-                    name=name,
-                    seen_at=last.reported_at,
-                    slots=last.slots,
-                    running=last.running,
-                    attempts=fleet.attempts,
-                    went_wrong=fleet.went_wrong,
-                )
-            )
-    return seen
+def workers_at_work(seen: Sequence[WorkerSeen], told: Sequence[WorkerMinute], now: datetime) -> list[WorkerAtWork]:
+    """Those that were heard of lately, by name."""
+    lately = {one.name: FleetMinute(now) for one in seen if one.is_there(now)}
+    for minute in told:
+        if minute.worker in lately and minute.minute > now - MINUTE * LATELY:
+            lately[minute.worker].add(minute)
+    return [
+        WorkerAtWork(seen=one, attempts=lately[one.name].attempts, went_wrong=lately[one.name].went_wrong)
+        for one in seen
+        if one.name in lately
+    ]

@@ -44,15 +44,30 @@ class WorkerMinute:
 
     minute: datetime
     worker: str
-    slots: int
-    running: int
     outcomes: Mapping[Outcome, int]
     late: Sequence[int]
     due: int | None = None
     """In the whole installation, counted up to a bound; None: it did not look."""
     oldest_due_s: float | None = None
-    reported_at: datetime | None = None
-    """By the database's clock; None before it is written."""
+
+
+SEEN_WITHIN = timedelta(seconds=75)
+"""A worker says that it is there every half a minute: who has not for so long is gone, or cannot reach the database."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSeen:
+    """A worker that did not leave, as it was when it was last heard of."""
+
+    name: str
+    started_at: datetime
+    seen_at: datetime
+    slots: int
+    running: int
+    handlers: Sequence[str]
+
+    def is_there(self, now: datetime) -> bool:
+        return now - self.seen_at <= SEEN_WITHIN
 
 
 @dataclass(slots=True)

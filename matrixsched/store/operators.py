@@ -1,7 +1,4 @@
-"""The part of the protocol for whoever looks after the fleet: what operators did, and what workers did lately.
-
-Since schema 8; a library that meets an older one leaves it alone.
-"""
+"""The part of the protocol for whoever looks after the fleet: what operators did, and what workers did lately."""
 
 from __future__ import annotations
 
@@ -13,11 +10,8 @@ from uuid import UUID
 
 from matrixsched.rules.action import Outcome
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
-from matrixsched.rules.minutes import WorkerMinute
+from matrixsched.rules.minutes import WorkerMinute, WorkerSeen
 from matrixsched.store.transition import Transition
-
-OPERATORS_SINCE = 8
-"""The schema from which on there are tables for this."""
 
 
 class Operators(Protocol):
@@ -37,20 +31,40 @@ class Operators(Protocol):
 
     def prune_audit(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
 
-    def report_minute(self, told: WorkerMinute) -> Transition[None]:
-        """What a worker says of a minute, in the place of what it said before."""
+    def report_worker(
+        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str]
+    ) -> Transition[None]:
+        """A worker is there; what it says of a minute stands in the place of what it said before."""
+        ...
+
+    def leave_worker(self, name: str) -> Transition[bool]:
+        """A worker is there no more; False if that is known."""
+        ...
+
+    def workers_seen(self) -> Transition[list[WorkerSeen]]:
+        """All that did not leave, by name; those that were killed among them until they are forgotten."""
         ...
 
     def worker_minutes(self, *, since: timedelta) -> Transition[list[WorkerMinute]]:
         """What workers said of the minutes that began so lately, oldest first."""
         ...
 
-    def prune_minutes(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
+    def prune_workers(self, *, keep: timedelta, limit: int) -> Transition[int]:
+        """Forget minutes that are older, and workers that were not heard of for so long."""
+        ...
 
 
 def encode_facts(facts: Mapping[str, object]) -> str:
     """As JSON; what JSON does not know, such as a time, becomes a text."""
     return json.dumps(facts, ensure_ascii=False, default=str)
+
+
+def encode_names(names: Sequence[str]) -> str:
+    return json.dumps(list(names), ensure_ascii=False)
+
+
+def decode_names(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
 
 
 def encode_outcomes(outcomes: Mapping[Outcome, int]) -> str:

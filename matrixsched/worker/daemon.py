@@ -144,7 +144,13 @@ class Worker:
             self.processors.on_settings_change = self.managing.hear_settings
         self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
         self.minutes = MinuteReports(
-            self._store, self.runner, self.policy, name=self.name, clock=self._clock, running=lambda: self.busy
+            self._store,
+            app.handlers,
+            self.runner,
+            self.policy,
+            name=self.name,
+            clock=self._clock,
+            running=lambda: self.busy,
         )
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""

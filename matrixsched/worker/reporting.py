@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from matrixsched.clock import Clock
-from matrixsched.rules.minutes import MINUTE, MinuteTally, WorkerMinute, minute_of
-from matrixsched.store.operators import OPERATORS_SINCE
+from matrixsched.handlers import Handlers
+from matrixsched.rules.minutes import MinuteTally, WorkerMinute, minute_of
 from matrixsched.store.store import Store
 from matrixsched.store.values import Backlog
 from matrixsched.worker.policy import WorkerPolicy
@@ -30,6 +30,7 @@ class MinuteReports:
     def __init__(
         self,
         store: Store,
+        handlers: Handlers,
         runner: Runner,
         policy: WorkerPolicy,
         *,
@@ -39,6 +40,7 @@ class MinuteReports:
     ) -> None:
         self._store = store
         self._do = store.transitions
+        self._handlers = handlers
         self._runner = runner
         self._policy = policy
         self._name = name
@@ -48,55 +50,49 @@ class MinuteReports:
         self._ended: deque[tuple[datetime, MinuteTally]] = deque(maxlen=UNTOLD_MAX)
         """Minutes that are over and not told to their end."""
         self._reports = 0
-        self._is_known = False
-        """Whether the installation has a place for this."""
 
     async def step(self) -> float:
         """Tell how this minute stands, and how those before it ended; the rest until the next report."""
-        if not self._is_known:
-            found = await self._store.run(self._do.installation())
-            self._is_known = found.schema_version >= OPERATORS_SINCE
-            if not self._is_known:
-                return MINUTE.total_seconds()
-        await self._report(self._policy.concurrency)
+        await self._report()
         if self._reports % TIDY_EVERY == 0:
             await self._tidy()
         self._reports += 1
         return REPORT_EVERY_S
 
     async def leave(self) -> None:
-        """Tell the last of it, and that this worker has no slots any more: it is gone."""
-        if self._is_known:
-            await self._report(0)
+        """Tell the last of it, and be there no more."""
+        await self._report()
+        await self._store.run(self._do.leave_worker(self._name))
 
-    async def _report(self, slots: int) -> None:
+    async def _report(self) -> None:
         minute = minute_of(self._clock.now())
         if minute != self._minute:
             self._ended.append((self._minute, self._runner.tally))
             self._runner.tally, self._minute = MinuteTally(), minute
         backlog = await self._store.run(self._do.backlog(count_max=BACKLOG_COUNT_MAX))
         while self._ended:
-            await self._tell(*self._ended[0], slots, None)
+            await self._tell(*self._ended[0], None)
             self._ended.popleft()
-        await self._tell(self._minute, self._runner.tally, slots, backlog)
+        await self._tell(self._minute, self._runner.tally, backlog)
 
-    async def _tell(self, minute: datetime, tally: MinuteTally, slots: int, backlog: Backlog | None) -> None:
+    async def _tell(self, minute: datetime, tally: MinuteTally, backlog: Backlog | None) -> None:
         told = WorkerMinute(
             minute=minute,
             worker=self._name,
-            slots=slots,
-            running=self._running(),
             # Copies: they may be written by another thread while this one counts on.
             outcomes=dict(tally.outcomes),
             late=tuple(tally.late),
             due=None if backlog is None else backlog.due,
             oldest_due_s=None if backlog is None else _late_s(backlog),
         )
-        await self._store.run(self._do.report_minute(told))
+        report = self._do.report_worker(
+            told, slots=self._policy.concurrency, running=self._running(), handlers=self._handlers.names
+        )
+        await self._store.run(report)
 
     async def _tidy(self) -> None:
         limit = self._policy.tidy_batch
-        await self._store.run(self._do.prune_minutes(keep=KEEP_MINUTES, limit=limit))
+        await self._store.run(self._do.prune_workers(keep=KEEP_MINUTES, limit=limit))
         await self._store.run(self._do.prune_audit(keep=self._policy.keep_audit, limit=limit))
 
 

@@ -18,13 +18,20 @@ create table matrixsched.audit_log (
 
 create index audit_log_asked on matrixsched.audit_log (asked_at, entry_guid);
 
--- A worker that looks again and again at what it did in this minute writes the whole of it each time.
+-- A worker that is there: it says so every half a minute, and takes its row away when it leaves.
+create table matrixsched.workers (
+    worker      text        collate "C" primary key, -- as in shard_locks
+    started_at  timestamptz not null,
+    seen_at     timestamptz not null,
+    slots       integer     not null check (slots >= 0),   -- handlers that may run at once
+    running     integer     not null check (running >= 0), -- when it was seen
+    handlers    text        not null -- JSON: their names
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
+
+-- What it did in a minute; it writes the whole of it each time that it looks.
 create table matrixsched.worker_minutes (
     minute        timestamptz      not null,
-    worker        text             collate "C" not null, -- as in shard_locks
-    reported_at   timestamptz      not null,
-    slots         integer          not null check (slots >= 0),   -- handlers that may run at once
-    running       integer          not null check (running >= 0), -- when it was reported
+    worker        text             collate "C" not null,
     outcomes      text             not null, -- JSON: how many attempts ended so
     late          text             not null, -- JSON: how many began how late, a number for each bucket
     due           integer,                   -- what was due in the whole installation, and for how long: if it looked

@@ -18,13 +18,20 @@ create table matrixsched_audit_log (
 
 create index matrixsched_audit_log_asked on matrixsched_audit_log (asked_at, entry_guid);
 
--- A worker that looks again and again at what it did in this minute writes the whole of it each time.
+-- A worker that is there: it says so every half a minute, and takes its row away when it leaves.
+create table matrixsched_workers (
+    worker      text    not null primary key, -- as in shard_locks
+    started_at  integer not null,
+    seen_at     integer not null,
+    slots       integer not null check (slots >= 0),   -- handlers that may run at once
+    running     integer not null check (running >= 0), -- when it was seen
+    handlers    text    not null check (json_valid(handlers)) -- JSON: their names
+) without rowid;
+
+-- What it did in a minute; it writes the whole of it each time that it looks.
 create table matrixsched_worker_minutes (
     minute        integer not null,
-    worker        text    not null, -- as in shard_locks
-    reported_at   integer not null,
-    slots         integer not null check (slots >= 0),   -- handlers that may run at once
-    running       integer not null check (running >= 0), -- when it was reported
+    worker        text    not null,
     outcomes      text    not null check (json_valid(outcomes)), -- JSON: how many attempts ended so
     late          text    not null check (json_valid(late)), -- JSON: how many began how late, a number for each bucket
     due           integer,          -- what was due in the whole installation, and for how long: if it looked

@@ -26,7 +26,7 @@ def a_minute(worker: str, *, back: int = 0, late: tuple[float, ...] = (), **more
     tally = MinuteTally()
     for late_s in late:
         tally.add(Outcome.SUCCEEDED, late_s)
-    facts = {"slots": 10, "running": 0, "outcomes": tally.outcomes, "late": tally.late} | more
+    facts = {"outcomes": tally.outcomes, "late": tally.late} | more
     return WorkerMinute(minute=minute_of(NOW) - back * MINUTE, worker=worker, **facts)  # type: ignore[arg-type]
 
 

@@ -49,7 +49,9 @@ async def test_attempts_are_told_of_their_minute_with_how_late_they_began(
     assert seen.minutes[-1].outcomes == {Outcome.SUCCEEDED: 2, Outcome.FAILED: 1}
     assert (seen.late_s(0.5), seen.went_wrong) == (2.5, 1)
     (one,) = seen.workers
-    assert (one.name, one.attempts, one.went_wrong, one.slots) == ("host/1", 3, 1, 100)
+    assert (one.attempts, one.went_wrong) == (3, 1)
+    assert (one.seen.name, one.seen.slots, one.seen.handlers) == ("host/1", 100, ("work",))
+    assert one.seen.started_at == one.seen.seen_at == clock.now()
 
 
 async def test_a_report_that_is_sent_twice_counts_once(app: App, worker: Worker, clock: ManualClock) -> None:
@@ -80,14 +82,14 @@ async def test_minutes_are_told_later_if_the_database_did_not_answer(
 ) -> None:
     await worker.minutes.step()
     begin = minute_of(clock.now())
-    change(engine, "alter table {worker_minutes} rename column running to away")
+    change(engine, "alter table {worker_minutes} rename column late to away")
     for number in range(2):
         await app.schedule("work", False, id=f"a{number}")
         await worker.run_due()
         clock.advance(MINUTE)
         with pytest.raises(DatabaseError):
             await worker.minutes.step()
-    change(engine, "alter table {worker_minutes} rename column away to running")
+    change(engine, "alter table {worker_minutes} rename column away to late")
     await worker.minutes.step()
     told = {one.minute: one.attempts for one in (await overview(app)).minutes}
     assert [told[begin + MINUTE * later] for later in range(3)] == [1, 1, 0]
@@ -98,7 +100,7 @@ async def test_a_worker_that_left_or_is_silent_is_not_among_those_seen(
 ) -> None:
     await worker.minutes.step()
     clock.advance(timedelta(seconds=70))
-    assert [one.name for one in (await overview(app)).workers] == ["host/1"]
+    assert [one.seen.name for one in (await overview(app)).workers] == ["host/1"]
     clock.advance(timedelta(seconds=10))
     assert (await overview(app)).workers == []
     await worker.minutes.step()
@@ -116,11 +118,16 @@ async def test_minutes_that_nobody_looks_at_any_more_go(app: App, worker: Worker
     assert {one.minute for one in told} == {minute_of(clock.now())}
 
 
-async def test_an_installation_without_a_place_for_it_is_left_alone(worker: Worker, engine: Engine) -> None:
-    change(engine, "update {installation} set schema_version = 7")
-    change(engine, "drop table {worker_minutes}")
-    assert await worker.minutes.step() == MINUTE.total_seconds()
-    await worker.minutes.leave()
+async def test_a_worker_that_was_killed_is_forgotten_after_a_while(
+    app: App, worker: Worker, clock: ManualClock
+) -> None:
+    killed = Worker(app, name="host/2")
+    await killed.minutes.step()
+    await worker.minutes.step()
+    clock.advance(KEEP_MINUTES + MINUTE)
+    for _ in range(20):
+        await worker.minutes.step()
+    assert [one.name for one in await app.store.run(app.store.transitions.workers_seen())] == ["host/1"]
 
 
 async def test_the_overview_says_what_is_due_and_since_when(app: App, worker: Worker, clock: ManualClock) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
-from matrixsched.rules.minutes import WorkerMinute
-from matrixsched.store.operators import decode_late, decode_outcomes, encode_facts, encode_late, encode_outcomes
+from matrixsched.rules.minutes import WorkerMinute, WorkerSeen
+from matrixsched.store.operators import (
+    decode_late,
+    decode_names,
+    decode_outcomes,
+    encode_facts,
+    encode_late,
+    encode_names,
+    encode_outcomes,
+)
 from matrixsched.store.postgresql.asking import PostgresAsking
 from matrixsched.store.transition import Conversation, Row, transition
 
@@ -50,27 +58,37 @@ class PostgresOperators(PostgresAsking):
         return int(row["gone"])
 
     @transition
-    def report_minute(self, told: WorkerMinute) -> Conversation[None]:
+    def report_worker(
+        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str]
+    ) -> Conversation[None]:
         yield self._ask(
-            "worker_minutes.report",
+            "workers.report",
             minute=told.minute,
             worker=told.worker,
-            slots=told.slots,
-            running=told.running,
             outcomes=encode_outcomes(told.outcomes),
             late=encode_late(told.late),
             due=told.due,
             oldest_due_s=told.oldest_due_s,
+            slots=slots,
+            running=running,
+            handlers=encode_names(handlers),
         )
 
     @transition
-    def worker_minutes(self, *, since: timedelta) -> Conversation[list[WorkerMinute]]:
-        rows = yield self._ask("worker_minutes.read", since=since)
-        return [_minute(row) for row in rows]
+    def leave_worker(self, name: str) -> Conversation[bool]:
+        return bool((yield self._ask("workers.leave", worker=name)))
 
     @transition
-    def prune_minutes(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        (row,) = yield self._ask("worker_minutes.prune", keep=keep, limit=limit)
+    def workers_seen(self) -> Conversation[list[WorkerSeen]]:
+        return [_seen(row) for row in (yield self._ask("workers.seen"))]
+
+    @transition
+    def worker_minutes(self, *, since: timedelta) -> Conversation[list[WorkerMinute]]:
+        return [_minute(row) for row in (yield self._ask("workers.minutes", since=since))]
+
+    @transition
+    def prune_workers(self, *, keep: timedelta, limit: int) -> Conversation[int]:
+        (row,) = yield self._ask("workers.prune", keep=keep, limit=limit)
         return int(row["gone"])
 
 
@@ -89,15 +107,23 @@ def _entry(row: Row) -> AuditEntry:
     )
 
 
+def _seen(row: Row) -> WorkerSeen:
+    return WorkerSeen(
+        name=row["worker"],
+        started_at=row["started_at"],
+        seen_at=row["seen_at"],
+        slots=row["slots"],
+        running=row["running"],
+        handlers=decode_names(row["handlers"]),
+    )
+
+
 def _minute(row: Row) -> WorkerMinute:
     return WorkerMinute(
         minute=row["minute"],
         worker=row["worker"],
-        slots=row["slots"],
-        running=row["running"],
         outcomes=decode_outcomes(row["outcomes"]),
         late=decode_late(row["late"]),
         due=row["due"],
         oldest_due_s=row["oldest_due_s"],
-        reported_at=row["reported_at"],
     )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
-from matrixsched.rules.minutes import WorkerMinute
-from matrixsched.store.operators import decode_late, decode_outcomes, encode_facts, encode_late, encode_outcomes
+from matrixsched.rules.minutes import WorkerMinute, WorkerSeen
+from matrixsched.store.operators import (
+    decode_late,
+    decode_names,
+    decode_outcomes,
+    encode_facts,
+    encode_late,
+    encode_names,
+    encode_outcomes,
+)
 from matrixsched.store.sqlite.asking import SqliteAsking
 from matrixsched.store.sqlite.rows import in_microseconds, moment_of, moment_or_none, span
 from matrixsched.store.transition import Conversation, Row, transition
@@ -57,28 +65,45 @@ class SqliteOperators(SqliteAsking):
         return len((yield self._ask("audit_log.prune", keep=span(keep), limit=limit, now=self._now())))
 
     @transition
-    def report_minute(self, told: WorkerMinute) -> Conversation[None]:
+    def report_worker(
+        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str]
+    ) -> Conversation[None]:
         yield self._ask(
-            "worker_minutes.report",
+            "workers.report",
             minute=in_microseconds(told.minute),
             worker=told.worker,
-            slots=told.slots,
-            running=told.running,
             outcomes=encode_outcomes(told.outcomes),
             late=encode_late(told.late),
             due=told.due,
             oldest_due_s=told.oldest_due_s,
+        )
+        yield self._ask(
+            "workers.report_seen",
+            worker=told.worker,
+            slots=slots,
+            running=running,
+            handlers=encode_names(handlers),
             now=self._now(),
         )
 
     @transition
+    def leave_worker(self, name: str) -> Conversation[bool]:
+        return bool((yield self._ask("workers.leave", worker=name)))
+
+    @transition
+    def workers_seen(self) -> Conversation[list[WorkerSeen]]:
+        return [_seen(row) for row in (yield self._ask("workers.seen"))]
+
+    @transition
     def worker_minutes(self, *, since: timedelta) -> Conversation[list[WorkerMinute]]:
-        rows = yield self._ask("worker_minutes.read", since=span(since), now=self._now())
+        rows = yield self._ask("workers.minutes", since=span(since), now=self._now())
         return [_minute(row) for row in rows]
 
     @transition
-    def prune_minutes(self, *, keep: timedelta, limit: int) -> Conversation[int]:
-        return len((yield self._ask("worker_minutes.prune", keep=span(keep), limit=limit, now=self._now())))
+    def prune_workers(self, *, keep: timedelta, limit: int) -> Conversation[int]:
+        old = yield self._ask("workers.prune", keep=span(keep), limit=limit, now=self._now())
+        silent = yield self._ask("workers.prune_silent", keep=span(keep), now=self._now())
+        return len(old) + len(silent)
 
 
 def _entry(row: Row) -> AuditEntry:
@@ -96,15 +121,23 @@ def _entry(row: Row) -> AuditEntry:
     )
 
 
+def _seen(row: Row) -> WorkerSeen:
+    return WorkerSeen(
+        name=row["worker"],
+        started_at=moment_of(row["started_at"]),
+        seen_at=moment_of(row["seen_at"]),
+        slots=row["slots"],
+        running=row["running"],
+        handlers=decode_names(row["handlers"]),
+    )
+
+
 def _minute(row: Row) -> WorkerMinute:
     return WorkerMinute(
         minute=moment_of(row["minute"]),
         worker=row["worker"],
-        slots=row["slots"],
-        running=row["running"],
         outcomes=decode_outcomes(row["outcomes"]),
         late=decode_late(row["late"]),
         due=row["due"],
         oldest_due_s=row["oldest_due_s"],
-        reported_at=moment_of(row["reported_at"]),
     )
