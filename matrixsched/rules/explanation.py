@@ -18,6 +18,7 @@ from matrixsched.rules.action import Action, Spec, State, parked_lane
 from matrixsched.rules.gates import Bucket, QuotaNow, instant
 from matrixsched.rules.lanes import ANY_KEY, Lane, is_gated, key_limit
 from matrixsched.rules.limits import Closed, Limit
+from matrixsched.rules.minutes import WorkerSeen
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.retry import is_suspect
@@ -57,6 +58,8 @@ class Why(StrEnum):
     TURN = "turn"
     """Others were there before it."""
     LIMIT = "limit"
+    NO_ROOM = "no_room"
+    """Whoever has its handler has as many under way as it may."""
     DUE = "due"
     EXPIRES = "expires"
 
@@ -115,11 +118,22 @@ class Standing:
     shard: ShardLock
     worker_seen_at: datetime | None
     """The last sign of life of any worker."""
+    workers: Sequence[WorkerSeen] = ()
+    """Those that did not leave; whoever was killed, or runs by hand in a test, is not rightly told."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
     """Those that it is under, by name, with key:*."""
     template: Template | None = None
     quota: QuotaNow | None = None
     settings: QuotaSettings = QuotaSettings()
+
+    @property
+    def workers_there(self) -> list[WorkerSeen]:
+        return [worker for worker in self.workers if worker.is_there(self.now)]
+
+    @property
+    def able_workers(self) -> list[WorkerSeen]:
+        """Those that are there and have its handler."""
+        return [worker for worker in self.workers_there if self.action.spec.handler in worker.handlers]
 
     @property
     def due_at(self) -> datetime:
@@ -284,19 +298,29 @@ def _ending(standing: Standing) -> Iterator[Reason]:
 
 
 def _shut(standing: Standing) -> Iterator[Reason]:
-    spec, row, now = standing.action.spec, standing.row, standing.now
-    if row is not None and row.lane == parked_lane(spec.handler):
-        yield Reason(
-            why=Why.NO_HANDLER,
-            text=f"no worker that met it has the handler {spec.handler!r}",
-            since=standing.due_at,
-            move=Move("start a worker whose App registers it", "worker", ("MODULE:APP",)),
-        )
+    spec, now = standing.action.spec, standing.now
+    yield from _unknown_handler(standing)
     if spec.template is not None:
         yield from _shut_template(standing, spec.template)
     for limit in _limits(standing):
         if isinstance(closed := limit.effective(now), Closed):
             yield _slowed(limit, "is closed", closed.until)
+
+
+def _unknown_handler(standing: Standing) -> Iterator[Reason]:
+    handler, row, there = standing.action.spec.handler, standing.row, standing.workers_there
+    is_parked = row is not None and row.lane == parked_lane(handler)
+    if standing.able_workers or not (is_parked or there):
+        return
+    nobody = {0: "no worker that met it has", 1: "the only worker that is there does not have"}.get(
+        len(there), f"none of the {len(there)} workers that are there has"
+    )
+    yield Reason(
+        why=Why.NO_HANDLER,
+        text=f"{nobody} the handler {handler!r}",
+        since=standing.due_at,
+        move=Move("start a worker whose App registers it", "worker", ("MODULE:APP",)),
+    )
 
 
 def _shut_template(standing: Standing, name: str) -> Iterator[Reason]:
@@ -379,6 +403,21 @@ def _queued(standing: Standing) -> Iterator[Reason]:
             "worker, so a process runs one such action at a time",
             since=standing.due_at,
             move=Move("see how its attempts ended", "actions show", (standing.action.id,)),
+        )
+    yield from _crowded(standing)
+
+
+def _crowded(standing: Standing) -> Iterator[Reason]:
+    """Nobody who could do it has room for it, as far as they were heard of lately."""
+    able = standing.able_workers
+    if able and all(worker.running >= worker.slots for worker in able):
+        running = sum(worker.running for worker in able)
+        whoever = "the worker that has" if len(able) == 1 else f"all {len(able)} workers that have"
+        yield Reason(
+            why=Why.NO_ROOM,
+            text=f"{whoever} its handler had no slot free when last heard of: {running:,} handlers under way",
+            since=standing.due_at,
+            move=Move("wait; or start more workers, or give them more --concurrency", "worker", ("MODULE:APP",)),
         )
 
 

@@ -16,6 +16,7 @@ from matrixsched.rules.explanation import BEFORE_COUNT_MAX, Standing, lane_to_pa
 from matrixsched.rules.gate_report import GateReport, Share, held_by, slots_left
 from matrixsched.rules.lanes import ANY_KEY, Lane, key_limit, lane_of
 from matrixsched.rules.limits import Limit
+from matrixsched.rules.minutes import WorkerSeen
 from matrixsched.rules.play import PresentWindow
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.templates import Template
@@ -76,6 +77,9 @@ class Reports:
     def find_template(self, name: str) -> Transition[Template | None]: ...
 
     @abstractmethod
+    def workers_seen(self) -> Transition[list[WorkerSeen]]: ...
+
+    @abstractmethod
     def quota_settings(self) -> Transition[QuotaSettings]: ...
 
     @transition
@@ -83,6 +87,7 @@ class Reports:
         found = yield from self._stand(shard, action_id, BEFORE_COUNT_MAX)
         if found is None or found.action.status.state is not State.LIVE:
             return found
+        found = replace(found, workers=(yield from self.workers_seen().begin()))
         return (yield from self._with_gates(found, found.action))
 
     @transition

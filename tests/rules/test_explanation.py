@@ -24,6 +24,7 @@ from matrixsched.rules.explanation import (
 )
 from matrixsched.rules.gates import Allowance, QuotaNow
 from matrixsched.rules.limits import Limit, in_nanoseconds
+from matrixsched.rules.minutes import SEEN_WITHIN, WorkerSeen
 from matrixsched.rules.rates import parse_rate
 from matrixsched.rules.templates import Distribution, Template
 
@@ -173,6 +174,41 @@ def test_the_shard_tells_who_has_it():
 def test_a_handler_that_nobody_has_decides():
     parked = replace(ROW, lane=parked_lane("send"))
     assert reasons(row=parked, worker_seen_at=None) == [Why.NO_HANDLER, Why.NO_WORKER]
+
+
+def a_worker(name: str = "host/1", *handlers: str, running: int = 0, seen: timedelta = MINUTE) -> WorkerSeen:
+    return WorkerSeen(
+        name=name, started_at=NOW - 60 * MINUTE, seen_at=NOW - seen, slots=10, running=running, handlers=handlers
+    )
+
+
+def test_a_handler_that_nobody_has_who_is_there_decides_before_anybody_met_it():
+    other = a_worker("host/1", "other")
+    assert reasons(workers=[other]) == [Why.NO_HANDLER]
+    assert reason(workers=[other]).text == "the only worker that is there does not have the handler 'send'"
+    assert "none of the 2 workers" in reason(workers=[other, a_worker("host/2")]).text
+    assert reasons(workers=[other, a_worker("host/2", "send")]) == [Why.DUE]
+
+
+def test_a_worker_that_is_silent_has_no_handlers_and_tells_nothing_of_others():
+    silent = SEEN_WITHIN + timedelta(seconds=1)
+    assert reasons(workers=[a_worker("host/1", "other", seen=silent)]) == [Why.DUE]
+    there = [a_worker("host/1", "send", seen=silent), a_worker("host/2", "other")]
+    assert reasons(workers=there) == [Why.NO_HANDLER]
+
+
+def test_what_was_parked_waits_for_those_no_more_who_have_the_handler_since():
+    parked = replace(ROW, lane=parked_lane("send"))
+    assert reasons(row=parked, workers=[a_worker("host/1", "send")]) == [Why.DUE]
+
+
+def test_a_crowd_is_named_only_if_nobody_has_room():
+    full, free = a_worker("host/1", "send", running=10), a_worker("host/2", "send", running=9)
+    assert reasons(workers=[full]) == [Why.NO_ROOM]
+    assert "the worker that has its handler had no slot free" in reason(workers=[full]).text
+    assert "all 2 workers" in reason(workers=[full, replace(full, name="host/3")]).text
+    assert reasons(workers=[full, free]) == [Why.DUE]
+    assert reasons(workers=[full, a_worker("host/4", "other")]) == [Why.NO_ROOM]
 
 
 @pytest.mark.parametrize(

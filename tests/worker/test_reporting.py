@@ -13,6 +13,7 @@ from matrixsched import App, Outcome
 from matrixsched.clock import ManualClock
 from matrixsched.errors import DatabaseError
 from matrixsched.ops.fleet import overview
+from matrixsched.rules.explanation import Why
 from matrixsched.rules.minutes import MINUTE, minute_of
 from matrixsched.worker import Worker
 from matrixsched.worker.reporting import KEEP_MINUTES, REPORT_EVERY_S
@@ -137,3 +138,12 @@ async def test_the_overview_says_what_is_due_and_since_when(app: App, worker: Wo
     seen = await overview(app)
     assert (seen.due.value, seen.oldest_due) == (1, timedelta(seconds=30))
     assert (seen.workers, seen.throughput, seen.late_s(0.99)) == ([], 0.0, None)
+
+
+async def test_an_action_whose_handler_nobody_has_who_is_there_is_explained_by_that(app: App, worker: Worker) -> None:
+    await app.schedule("elsewhere", id="a")
+    assert (await app.explain("a")).reason.why is not Why.NO_HANDLER
+    await worker.minutes.step()
+    reason = (await app.explain("a")).reason
+    assert reason.why is Why.NO_HANDLER
+    assert "'elsewhere'" in reason.text
