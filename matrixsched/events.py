@@ -47,6 +47,7 @@ __all__ = [
     "Events",
     "GatesSampled",
     "HandlerLeaked",
+    "InterruptionsFound",
     "LoopSampled",
     "OutcomesRecorded",
     "ProcessorsRunning",
@@ -165,6 +166,14 @@ class ClaimsGivenBack:
     """Claimed rows that could not be started soon enough."""
 
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionsFound:
+    """Actions were claimed whose attempt before had begun and never ended: its worker died, or lost it."""
+
+    of: Mapping[str, int]
+    """How many of each handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +338,10 @@ class BacklogSampled:
     """Counting stops at ten thousand."""
     oldest_due_s: float
     """How long the oldest of them had been due; 0 if nothing was."""
+    oldest_open_s: float = 0.0
+    """How long the oldest of those that stand before no gate, and whose handler is known."""
+    oldest_parked_s: float = 0.0
+    """How long the oldest of those whose handler no worker knows that met them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +415,7 @@ Event = (
     | OutcomesRecorded
     | ClaimsLost
     | ClaimsGivenBack
+    | InterruptionsFound
     | HandlerLeaked
     | StepFailed
     | Tidied

@@ -183,7 +183,7 @@ async def test_the_backlog_is_looked_up_for_whoever_listens(app: App, clock: Man
     assert await worker.sampling.backlog() == BACKLOG_EVERY_S
     await worker.run_due()
     await worker.sampling.backlog()
-    assert sampled == [BacklogSampled(1, 42.0), BacklogSampled(0, 0.0)]
+    assert sampled == [BacklogSampled(1, 42.0, 42.0, 0.0), BacklogSampled(0, 0.0, 0.0, 0.0)]
 
 
 async def test_for_nobody_nothing_is_looked_up() -> None:
