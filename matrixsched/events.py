@@ -16,7 +16,6 @@ attempt, may hold what a handler wrote into them: mind where you send them.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from matrixsched.rules.processors import QueueLoad
 from matrixsched.rules.queues import CYCLE_S_MAX, QueueSample
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.semaphore import SemaphoreSample
+from matrixsched.unraisable import report_unraisable
 
 __all__ = [
     "AttemptDropped",
@@ -480,9 +480,7 @@ class Events:
             except Exception as error:
                 with suppress(ValueError):  # it ended its subscription before it raised
                     subscribers.remove(subscriber)
-                sys.unraisablehook(
-                    _Unraisable(type(error), error, error.__traceback__, "a subscriber to events raised", subscriber)  # type: ignore[arg-type]
-                )
+                report_unraisable(error)
 
 
 def _check(kind: object, subscriber: object) -> None:
@@ -496,12 +494,3 @@ def _check(kind: object, subscriber: object) -> None:
             "a subscriber to events must be a plain function: it is called in whatever thread the event happened in, "
             "and nobody would await it"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Unraisable:
-    exc_type: type[BaseException]
-    exc_value: BaseException
-    exc_traceback: object
-    err_msg: str
-    object: object
