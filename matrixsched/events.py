@@ -16,7 +16,6 @@ attempt, may hold what a handler wrote into them: mind where you send them.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from matrixsched.rules.processors import QueueLoad
 from matrixsched.rules.queues import CYCLE_S_MAX, QueueSample
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.semaphore import SemaphoreSample
+from matrixsched.unraisable import report_unraisable
 
 __all__ = [
     "AttemptDropped",
@@ -47,6 +47,7 @@ __all__ = [
     "Events",
     "GatesSampled",
     "HandlerLeaked",
+    "InterruptionsFound",
     "LoopSampled",
     "OutcomesRecorded",
     "ProcessorsRunning",
@@ -165,6 +166,14 @@ class ClaimsGivenBack:
     """Claimed rows that could not be started soon enough."""
 
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionsFound:
+    """Actions were claimed whose attempt before had begun and never ended: its worker died, or lost it."""
+
+    of: Mapping[str, int]
+    """How many of each handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +338,10 @@ class BacklogSampled:
     """Counting stops at ten thousand."""
     oldest_due_s: float
     """How long the oldest of them had been due; 0 if nothing was."""
+    oldest_open_s: float = 0.0
+    """How long the oldest of those that stand before no gate, and whose handler is known."""
+    oldest_parked_s: float = 0.0
+    """How long the oldest of those whose handler no worker knows that met them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +415,7 @@ Event = (
     | OutcomesRecorded
     | ClaimsLost
     | ClaimsGivenBack
+    | InterruptionsFound
     | HandlerLeaked
     | StepFailed
     | Tidied
@@ -466,9 +480,7 @@ class Events:
             except Exception as error:
                 with suppress(ValueError):  # it ended its subscription before it raised
                     subscribers.remove(subscriber)
-                sys.unraisablehook(
-                    _Unraisable(type(error), error, error.__traceback__, "a subscriber to events raised", subscriber)  # type: ignore[arg-type]
-                )
+                report_unraisable(error)
 
 
 def _check(kind: object, subscriber: object) -> None:
@@ -482,12 +494,3 @@ def _check(kind: object, subscriber: object) -> None:
             "a subscriber to events must be a plain function: it is called in whatever thread the event happened in, "
             "and nobody would await it"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Unraisable:
-    exc_type: type[BaseException]
-    exc_value: BaseException
-    exc_traceback: object
-    err_msg: str
-    object: object

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import anyio
 import pytest
 from support.databases import Databases
+from support.debian import ToolUnavailable, provided
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
+from support.refusing import REQUIRE_PG, REQUIRE_TOOLS, refuse
 from support.scene import SHARDS
 
 from matrixsched import App, testing
@@ -38,14 +38,21 @@ def postgres_server() -> Iterator[PostgresServer]:
             yield server
             return
     # Outside the except block: the reason alone is shown, without the trace of how it was found.
-    refuse(reason)
+    refuse(reason, unless=REQUIRE_PG)
 
 
-def refuse(reason: str) -> NoReturn:
-    """Skip for a newcomer without PostgreSQL; fail where a skipped half of the suite would pass for a whole one."""
-    if os.environ.get("MATRIXSCHED_REQUIRE_PG") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+@pytest.fixture(scope="session")
+def debian_tool() -> Callable[[str], Path]:
+    """A program of Debian's by its name, fetched if need be."""
+
+    def tool(name: str) -> Path:
+        try:
+            return provided(name)
+        except ToolUnavailable as error:
+            reason = str(error)
+        refuse(reason, unless=REQUIRE_TOOLS)
+
+    return tool
 
 
 @pytest.fixture(scope="session")

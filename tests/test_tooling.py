@@ -15,8 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy
+from support import debian
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres, sweep_abandoned_folders
 from support.processes import environment
+from support.refusing import REQUIRE_TOOLS, refuse
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -128,6 +130,31 @@ def wait_for_end(pid: int) -> None:
         assert select.select([watch], [], [], 30)[0], f"process {pid} outlived its starter"
     finally:
         os.close(watch)
+
+
+def test_a_program_that_cannot_be_had_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(debian.TOOLS, "weighing", debian.Tool("scales", "usr/bin/weighing"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(debian.ToolUnavailable, match="weighing is not on the path .*: install scales"):
+        debian.provided("weighing")
+
+
+def test_a_program_on_the_path_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(debian.TOOLS, "weighing", debian.Tool("scales", "usr/bin/weighing"))
+    (tmp_path / "weighing").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert debian.provided("weighing") == tmp_path / "weighing"
+
+
+@pytest.mark.parametrize(("required", "end"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_what_is_missing_is_left_out_unless_it_is_required(
+    monkeypatch: pytest.MonkeyPatch, required: str, end: type[Exception]
+) -> None:
+    monkeypatch.setenv(REQUIRE_TOOLS, required)
+    with pytest.raises(end, match="no promtool"):
+        refuse("no promtool", unless=REQUIRE_TOOLS)
 
 
 def test_dev_without_a_command_lists_them_and_exits_2() -> None:

@@ -25,6 +25,7 @@ from matrixsched.events import (
     Events,
     GatesSampled,
     HandlerLeaked,
+    InterruptionsFound,
     LoopSampled,
     OutcomesRecorded,
     ProcessorsAssigned,
@@ -116,6 +117,7 @@ class Logs:
         events.subscribe(OutcomesRecorded, self._on_outcomes_recorded)
         events.subscribe(ClaimsLost, self._on_claims_lost)
         events.subscribe(ClaimsGivenBack, self._on_claims_given_back)
+        events.subscribe(InterruptionsFound, self._on_interruptions_found)
         events.subscribe(HandlerLeaked, self._on_handler_leaked)
         events.subscribe(StepFailed, self._on_step_failed)
         events.subscribe(Tidied, self._on_tidied)
@@ -200,7 +202,14 @@ class Logs:
         log(logging.DEBUG, "calls written", calls=event.calls, coalesced=event.coalesced)
 
     def _on_backlog_sampled(self, event: BacklogSampled) -> None:
-        log(logging.DEBUG, "backlog sampled", due=event.due, oldest_due_s=round(event.oldest_due_s, 3))
+        log(
+            logging.DEBUG,
+            "backlog sampled",
+            due=event.due,
+            oldest_due_s=round(event.oldest_due_s, 3),
+            oldest_open_s=round(event.oldest_open_s, 3),
+            oldest_parked_s=round(event.oldest_parked_s, 3),
+        )
 
     def _on_loop_sampled(self, event: LoopSampled) -> None:
         if event.late_s >= LOOP_BLOCKED_S:
@@ -230,6 +239,14 @@ class Logs:
 
     def _on_claims_given_back(self, event: ClaimsGivenBack) -> None:
         log(logging.DEBUG, "claims given back: they could not be started soon enough", count=event.count)
+
+    def _on_interruptions_found(self, event: InterruptionsFound) -> None:
+        log(
+            logging.WARNING,
+            "attempts found interrupted: their worker died or lost them, they are run again",
+            count=sum(event.of.values()),
+            handlers=",".join(sorted(event.of)),
+        )
 
     def _on_handler_leaked(self, event: HandlerLeaked) -> None:
         log(

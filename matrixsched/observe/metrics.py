@@ -35,6 +35,7 @@ from matrixsched.events import (
     ClaimsLost,
     Events,
     HandlerLeaked,
+    InterruptionsFound,
     LoopSampled,
     OutcomesRecorded,
     ShardSynced,
@@ -51,7 +52,7 @@ from matrixsched.rules.minutes import LATE_BOUNDS_S
 from matrixsched.store.store import Store
 from matrixsched.store.values import Pool
 
-GaugeMode = Literal["livesum", "livemax", "livemostrecent"]
+GaugeMode = Literal["livesum", "livemax", "livemin", "livemostrecent"]
 
 LOOP_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
 PEAK_S = 60.0
@@ -87,6 +88,9 @@ class Working(Protocol):
     @property
     def leaked(self) -> int: ...
 
+    @property
+    def looked_at(self) -> float | None: ...
+
 
 class Metrics:
     """Counts what happens in an application, from now on; make it once, before the work begins.
@@ -108,6 +112,7 @@ class Metrics:
         # By store: `app.sync` has another one, which counts from nothing, each time that it is opened.
         self._pools: WeakKeyDictionary[Store, Pool] = WeakKeyDictionary()
         self._loop_peak = _Peak(PEAK_S)
+        self._began_at = app.clock.monotonic()
         self._collecting = threading.Lock()
         before_others = _BeforeOthers(self.collect)
         self.registry.register(before_others)
@@ -117,6 +122,8 @@ class Metrics:
             self.registry.unregister(before_others)
             raise BadInput("the registry holds these metrics already: make Metrics once for each registry") from None
         self._subscribe(app.events)
+        if worker is not None:
+            self._tell_look(worker)  # nobody else does while it waits for its database
 
     def _define(self) -> None:
         counter, gauge, histogram = self._counter, self._gauge, self._histogram
@@ -133,11 +140,22 @@ class Metrics:
         self._claimed = counter("actions_claimed", "Rows claimed for an attempt.")
         self._outcomes = counter("outcomes", "Answers to outcomes sent to the database.", "answer")
         self._claims_lost = counter("claims_lost", "Attempts whose lease could not be kept.")
+        self._interruptions = counter(
+            "interruptions_found",
+            "Claims of actions whose attempt before never ended: its worker died, or lost it.",
+            "handler",
+        )
         self._given_back = counter("claims_given_back", "Claimed rows that could not be started soon enough.")
         self._step_failures = counter("step_failures", "Steps of the worker that failed and were repeated.", "step")
         self._tidied = counter("tidied", "Rows removed as old or dead.", "kind")
         self._stops = counter("worker_stops", "Orderly ends of a worker, by how its handlers ended.", "handlers")
         self._slots = gauge("worker_slots", "Handlers that may run at once.")
+        self._looked = gauge(
+            "worker_looked_timestamp_seconds",
+            "When the worker last found out about work, or began if it never did; of several processes the one that "
+            "is worst off. 0 where there is no worker.",
+            mode="livemin",
+        )
         self._held = gauge("attempts_held", "Attempts claimed and not yet recorded.")
         self._running = gauge("attempts_running", "Handlers running now.")
         self._leaked = gauge("handlers_leaked", "Handlers that ignored their time limit and still run.")
@@ -147,6 +165,16 @@ class Metrics:
         self._due = gauge("due_actions", f"What is due and waits, at most 10000. {EVERYBODY}", mode="livemostrecent")
         self._oldest_due = gauge(
             "oldest_due_seconds", f"How long the oldest of it has been due. {EVERYBODY}", mode="livemostrecent"
+        )
+        self._oldest_open = gauge(
+            "oldest_open_seconds",
+            f"How long the oldest of it has been due that only a worker must take: no gate holds it. {EVERYBODY}",
+            mode="livemostrecent",
+        )
+        self._oldest_parked = gauge(
+            "oldest_parked_seconds",
+            f"How long the oldest of it has been due whose handler no worker knows that met it. {EVERYBODY}",
+            mode="livemostrecent",
         )
         self._loop_lag = histogram("loop_lag_seconds", "How late timers of the event loop fired.", LOOP_BUCKETS)
         self._loop_lag_max = gauge(
@@ -184,6 +212,7 @@ class Metrics:
         events.subscribe(ShardSynced, self._on_shard_synced)
         events.subscribe(OutcomesRecorded, self._on_outcomes_recorded)
         events.subscribe(ClaimsLost, lambda event: self._claims_lost.inc(event.count))
+        events.subscribe(InterruptionsFound, self._on_interruptions_found)
         events.subscribe(ClaimsGivenBack, lambda event: self._given_back.inc(event.count))
         events.subscribe(HandlerLeaked, lambda event: self._leaks.labels(event.handler).inc())
         events.subscribe(StepFailed, lambda event: self._step_failures.labels(event.step).inc())
@@ -219,6 +248,12 @@ class Metrics:
         self._running.set(worker.runner.running)
         self._leaked.set(worker.leaked)
         self._shards_held.set(worker.intake.shards_held)
+        self._tell_look(worker)
+
+    def _tell_look(self, worker: Working) -> None:
+        clock, looked_at = self._app.clock, worker.looked_at
+        ago_s = clock.monotonic() - (self._began_at if looked_at is None else looked_at)
+        self._looked.set(clock.now().timestamp() - ago_s)
 
     def _tell_pool(self, name: str, store: Store) -> None:
         pool, before = store.pool, self._pools.get(store)
@@ -253,6 +288,10 @@ class Metrics:
             if count := getattr(event, answer):
                 self._outcomes.labels(answer).inc(count)
 
+    def _on_interruptions_found(self, event: InterruptionsFound) -> None:
+        for handler, count in event.of.items():
+            self._interruptions.labels(handler).inc(count)
+
     def _on_tidied(self, event: Tidied) -> None:
         for kind in ("actions", "requests", "rows", "expired", "leases", "history"):
             if count := getattr(event, kind):
@@ -266,6 +305,8 @@ class Metrics:
     def _on_backlog_sampled(self, event: BacklogSampled) -> None:
         self._due.set(event.due)
         self._oldest_due.set(event.oldest_due_s)
+        self._oldest_open.set(event.oldest_open_s)
+        self._oldest_parked.set(event.oldest_parked_s)
 
     def _on_loop_sampled(self, event: LoopSampled) -> None:
         self._loop_lag.observe(event.late_s)

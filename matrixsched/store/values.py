@@ -245,6 +245,10 @@ class Backlog:
     due: int
     """Counted up to the limit that was asked for."""
     oldest_due_at: datetime | None
+    oldest_open_at: datetime | None = None
+    """Of what stands before no gate, and whose handler is known as far as anybody has looked."""
+    oldest_parked_at: datetime | None = None
+    """Of what no worker that met it has a handler for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

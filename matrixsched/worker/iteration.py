@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +14,7 @@ import anyio.lowlevel
 
 from matrixsched.clock import Chance, Clock
 from matrixsched.errors import DatabaseError, OutcomeUnknown
-from matrixsched.events import Events, ShardSynced, WindowPlanned
+from matrixsched.events import Events, InterruptionsFound, ShardSynced, WindowPlanned
 from matrixsched.handlers import Handlers
 from matrixsched.rules.action import COMING, EVENT, UNGATED, Attempt, parked_lane, suspect_lane
 from matrixsched.rules.backoff import backoff_s
@@ -307,6 +308,8 @@ class Iteration:
     def _hand_over(self, attempts: Sequence[Attempt], asked_at: float) -> None:
         self._handed_over.extend(attempts)
         self.claimed += self._runner.accept(attempts, asked_at)
+        if interrupted := [attempt.handler for attempt in attempts if attempt.interruptions]:
+            self._tools.events.emit(InterruptionsFound(Counter(interrupted)))
 
     async def _found(self, asked_at: float, lanes: Sequence[str]) -> list[Attempt]:
         """The answer to a claim was lost: what of it we hold, or it counts as interrupted without ever having run.

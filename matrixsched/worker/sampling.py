@@ -41,8 +41,11 @@ class Sampling:
         """Look up what is due in the whole installation; the rest until the next look."""
         if self._events.wants(BacklogSampled):
             found = await self._store.run(self._store.transitions.backlog(count_max=BACKLOG_COUNT_MAX))
-            since = found.oldest_due_at or found.now
-            self._events.emit(BacklogSampled(found.due, (found.now - since).total_seconds()))
+            ages_s = (
+                (found.now - (since or found.now)).total_seconds()
+                for since in (found.oldest_due_at, found.oldest_open_at, found.oldest_parked_at)
+            )
+            self._events.emit(BacklogSampled(found.due, *ages_s))
         return BACKLOG_EVERY_S
 
     async def gates(self) -> float:

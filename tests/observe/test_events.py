@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import Any, get_args
 
@@ -81,6 +82,21 @@ async def test_a_subscriber_that_raised_is_heard_no_more_and_may_be_ended_all_th
         await app.schedule("greet", "Ada")
     end()
     assert reported == ["mine"]
+
+
+async def test_a_subscriber_that_raises_is_reported_by_pythons_own_hook_and_stops_nobody(
+    app: App, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.unraisablehook", sys.__unraisablehook__)
+
+    def broken(event: CallsWritten) -> None:
+        raise ValueError("mine")
+
+    app.events.subscribe(CallsWritten, broken)
+    await app.schedule("greet", "Ada")
+    told = capsys.readouterr().err
+    assert "in broken" in told
+    assert told.endswith("ValueError: mine\n")
 
 
 async def test_a_subscriber_that_ends_its_subscription_and_raises_harms_nobody(
@@ -183,7 +199,7 @@ async def test_the_backlog_is_looked_up_for_whoever_listens(app: App, clock: Man
     assert await worker.sampling.backlog() == BACKLOG_EVERY_S
     await worker.run_due()
     await worker.sampling.backlog()
-    assert sampled == [BacklogSampled(1, 42.0), BacklogSampled(0, 0.0)]
+    assert sampled == [BacklogSampled(1, 42.0, 42.0, 0.0), BacklogSampled(0, 0.0, 0.0, 0.0)]
 
 
 async def test_for_nobody_nothing_is_looked_up() -> None:

@@ -163,6 +163,52 @@ async def test_what_is_due_and_since_when(app: App, clock: ManualClock) -> None:
     assert (found["matrixsched_due_actions"], found["matrixsched_oldest_due_seconds"]) == (0, 0)
 
 
+async def test_what_waits_for_a_gate_or_a_handler_is_not_what_workers_are_late_with(
+    app: App, clock: ManualClock
+) -> None:
+    worker = Worker(app)
+    metrics = Metrics(app, worker=worker)
+    await app.limits.set("key:slow", "1/h", pool=0)
+    for number in range(2):
+        await app.schedule("greet", str(number), limit="slow")
+    await app.schedule("unknown", "Ada", id="parked")
+    await worker.run_due()
+    clock.advance(timedelta(seconds=90))
+    await worker.sampling.backlog()
+    found = scraped(metrics.registry)
+    assert found["matrixsched_oldest_due_seconds"] == found["matrixsched_oldest_parked_seconds"] == 90
+    assert found["matrixsched_oldest_open_seconds"] == 0
+    await app.schedule("greet", "late")
+    clock.advance(timedelta(seconds=30))
+    await worker.sampling.backlog()
+    assert scraped(metrics.registry)["matrixsched_oldest_open_seconds"] == 30
+
+
+async def test_whoever_takes_over_from_a_worker_that_died_counts_what_it_left(app: App, clock: ManualClock) -> None:
+    metrics = Metrics(app)
+    found_again = 'matrixsched_interruptions_found_total{handler="greet"}'
+    for name in ("Ada", "Bob"):
+        await app.schedule("greet", name)
+    dead = Worker(app)
+    await dead.intake.step()
+    assert dead.runner.held > 0
+    assert found_again not in scraped(metrics.registry)
+    clock.advance(dead.policy.attempt_lease + timedelta(seconds=1))
+    await Worker(app).run_due()
+    assert scraped(metrics.registry)[found_again] == dead.runner.held
+
+
+async def test_when_a_worker_last_knew_about_work(app: App, clock: ManualClock) -> None:
+    worker, looked = Worker(app), "matrixsched_worker_looked_timestamp_seconds"
+    assert scraped(Metrics(app).registry)[looked] == 0, "there is no worker"
+    metrics, began = Metrics(app, worker=worker), clock.now().timestamp()
+    clock.advance(timedelta(seconds=20))
+    assert scraped(metrics.registry)[looked] == began
+    await worker.intake.step()
+    clock.advance(timedelta(seconds=20))
+    assert scraped(metrics.registry)[looked] == began + 20
+
+
 async def test_what_expired_is_counted_but_did_not_run(app: App, clock: ManualClock) -> None:
     worker = Worker(app)
     metrics = Metrics(app, worker=worker)

@@ -397,7 +397,13 @@ class PostgresTransitions(
     @transition
     def backlog(self, *, count_max: int) -> Conversation[Backlog]:
         (row,) = yield self._ask("backlog", count_max=count_max)
-        return Backlog(now=row["now"], due=row["due"], oldest_due_at=row["oldest_due_at"])
+        return Backlog(
+            now=row["now"],
+            due=row["due"],
+            oldest_due_at=row["oldest_due_at"],
+            oldest_open_at=row["oldest_open_at"],
+            oldest_parked_at=row["oldest_parked_at"],
+        )
 
 
 _ANSWERS = {answer.value: answer for answer in Answer}

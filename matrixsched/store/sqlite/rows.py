@@ -249,4 +249,10 @@ def shard_report_of(row: Row) -> ShardReport:
 
 
 def backlog_of(row: Row) -> Backlog:
-    return Backlog(now=moment_of(row["now"]), due=row["due"], oldest_due_at=moment_or_none(row["oldest_due_at"]))
+    return Backlog(
+        now=moment_of(row["now"]),
+        due=row["due"],
+        oldest_due_at=moment_or_none(row["oldest_due_at"]),
+        oldest_open_at=moment_or_none(row["oldest_open_at"]),
+        oldest_parked_at=moment_or_none(row["oldest_parked_at"]),
+    )

@@ -1,10 +1,12 @@
 """How much is due, and since when."""
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 from support.scene import HANDLER, LEASE, Scene
 
+from matrixsched.rules.lanes import Lane
 from matrixsched.store.values import Backlog
 
 pytestmark = pytest.mark.anyio
@@ -16,8 +18,13 @@ async def backlog(scene: Scene, count_max: int = 100) -> Backlog:
     return await scene.run(scene.do.backlog(count_max=count_max))
 
 
+def plain(now: datetime, due: int, oldest_at: datetime | None) -> Backlog:
+    """One of which nothing is held back."""
+    return Backlog(now=now, due=due, oldest_due_at=oldest_at, oldest_open_at=oldest_at, oldest_parked_at=None)
+
+
 async def test_an_empty_installation_has_no_backlog(scene: Scene):
-    assert await backlog(scene) == Backlog(now=scene.now, due=0, oldest_due_at=None)
+    assert await backlog(scene) == plain(scene.now, 0, None)
 
 
 async def test_what_is_due_counts_wherever_it_waits_and_what_is_not_does_not(scene: Scene):
@@ -25,13 +32,13 @@ async def test_what_is_due_counts_wherever_it_waits_and_what_is_not_does_not(sce
     await scene.put_in_processing("b", at=begun + MINUTE)
     await scene.put_in_processing("c", at=begun + 3 * MINUTE)
     await scene.send([scene.new("a", shard=1, at=begun), scene.new("later", shard=1, at=begun + 3 * MINUTE)])
-    assert await backlog(scene) == Backlog(now=begun, due=1, oldest_due_at=begun)
+    assert await backlog(scene) == plain(begun, 1, begun)
     scene.clock.advance(2 * MINUTE)
-    assert await backlog(scene) == Backlog(now=scene.now, due=2, oldest_due_at=begun)
+    assert await backlog(scene) == plain(scene.now, 2, begun)
     (attempt,) = [one for one in await scene.sync() + await scene.sync() if one.claim.action_id == "a"]
     await scene.finish(attempt)
     scene.clock.advance(MINUTE)
-    assert await backlog(scene) == Backlog(now=scene.now, due=3, oldest_due_at=begun + 2 * MINUTE + LEASE)
+    assert await backlog(scene) == plain(scene.now, 3, begun + 2 * MINUTE + LEASE)
 
 
 async def test_rows_of_every_lane_count(scene: Scene):
@@ -43,11 +50,28 @@ async def test_rows_of_every_lane_count(scene: Scene):
     assert (await backlog(scene)).due == 2
 
 
+async def test_what_waits_for_a_gate_or_for_a_handler_is_told_apart(scene: Scene):
+    begun = scene.now
+    await scene.put_in_processing("gated", lane=Lane(handler=HANDLER, key="slow").name)
+    await scene.put_in_processing("planned", lane=Lane(handler=HANDLER, template="news").name, template="news")
+    scene.clock.advance(MINUTE)
+    await scene.schedule("parked", handler="unknown")
+    await scene.sync()
+    parked_at = scene.now
+    held = Backlog(now=scene.now, due=3, oldest_due_at=begun, oldest_open_at=None, oldest_parked_at=parked_at)
+    assert await backlog(scene) == held
+    scene.clock.advance(MINUTE)
+    await scene.put_in_processing("plain")
+    open_at = scene.now
+    scene.clock.advance(MINUTE)
+    assert await backlog(scene) == replace(held, now=scene.now, due=4, oldest_open_at=open_at)
+
+
 async def test_an_attempt_under_way_is_not_due_until_its_lease_ends(scene: Scene):
     await scene.start("a")
     assert (await backlog(scene)).due == 0
     scene.clock.advance(LEASE)
-    assert await backlog(scene) == Backlog(now=scene.now, due=1, oldest_due_at=scene.now)
+    assert await backlog(scene) == plain(scene.now, 1, scene.now)
 
 
 @pytest.mark.parametrize("moved", [True, False])

@@ -2,6 +2,7 @@
 -- reads the heads of the lanes and what it counts, by index, so that it costs what is due and not what is stored. Of the
 -- incoming queue, which has no order by due time and is emptied at once, it looks at :count_max rows and no more.
 -- It locks nothing. A claimed row counts only once its lease has ended: then it is due again.
+-- Open is what stands before no gate and is not parked: nothing but a worker that has room for it is missing.
 with recursive lanes (shard_id, lane) as (
     select l.shard_id, (select p.lane from matrixsched.processing_queue p
                          where p.shard_id = l.shard_id and p.lane >= ''
@@ -15,7 +16,7 @@ with recursive lanes (shard_id, lane) as (
      where c.lane is not null
 ),
 heads as (
-    select h.scheduled_at
+    select c.lane, h.scheduled_at
       from lanes c
      cross join lateral (select p.scheduled_at from matrixsched.processing_queue p
                           where p.shard_id = c.shard_id and p.lane = c.lane and p.lane >= '' and p.scheduled_at <= {now}
@@ -41,4 +42,7 @@ select {now} as now,
        least((select count(*) from due) + (select count(*) from incoming where scheduled_at <= {now}),
              cast(:count_max as integer)) as due,
        least((select min(scheduled_at) from heads),
-             (select min(scheduled_at) from incoming where scheduled_at <= {now})) as oldest_due_at;
+             (select min(scheduled_at) from incoming where scheduled_at <= {now})) as oldest_due_at,
+       least((select min(scheduled_at) from heads where not lane like any (array['limit|%', 'quota|%', 'handler:%'])),
+             (select min(scheduled_at) from incoming where scheduled_at <= {now})) as oldest_open_at,
+       (select min(scheduled_at) from heads where lane like 'handler:%') as oldest_parked_at;
