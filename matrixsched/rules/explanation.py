@@ -9,20 +9,19 @@ What is finished, running or not due yet has one reason. What is due waits for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from matrixsched.rules.action import Action, Spec, State, parked_lane
+from matrixsched.rules.action import Action, State, parked_lane
 from matrixsched.rules.gates import Bucket, QuotaNow, instant
-from matrixsched.rules.lanes import ANY_KEY, Lane, is_gated, key_limit
+from matrixsched.rules.lanes import ANY_KEY, is_gated, key_limit
 from matrixsched.rules.limits import Closed, Limit
-from matrixsched.rules.minutes import WorkerSeen
-from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.retry import is_suspect
 from matrixsched.rules.semaphore import semaphore_of
+from matrixsched.rules.standing import BEFORE_COUNT_MAX, Standing, lane_to_pass
 from matrixsched.rules.templates import Template
 from matrixsched.rules.windows import is_inside, next_change, window_text, windows_of
 
@@ -30,7 +29,6 @@ QUIET_AFTER = timedelta(minutes=2)
 """Workers that run give a sign of life at least every half a minute, also when they have nothing to do."""
 SILENT_AFTER = timedelta(seconds=10)
 """The default lease: a holder that was silent for longer has lost its shard to whoever asks."""
-BEFORE_COUNT_MAX = 10_000
 
 
 class Why(StrEnum):
@@ -84,69 +82,6 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRow:
-    """The row of the processing queue that stands for an action."""
-
-    lane: str
-    due_at: datetime
-    """While it is claimed: when the attempt's lease ends."""
-    claimed_at: datetime | None
-    """Of the attempt under way, or of the one that was interrupted."""
-    is_claimed: bool
-    interrupted: int
-    before: int = 0
-    """How many rows of a gated lane were due before it, counted up to BEFORE_COUNT_MAX."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLock:
-    is_locked: bool
-    locked_by: str | None
-    heartbeat_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How an action stands, and everything that decides about it."""
-
-    now: datetime
-    action: Action
-    row: QueueRow | None
-    """None: it has not been moved out of the incoming queue, or it is finished."""
-    blocked_until: datetime | None
-    """The end of the lease of an attempt at another version."""
-    shard: ShardLock
-    worker_seen_at: datetime | None
-    """The last sign of life of any worker."""
-    workers: Sequence[WorkerSeen] = ()
-    """Those that did not leave; whoever was killed, or runs by hand in a test, is not rightly told."""
-    limits: Mapping[str, Limit] = field(default_factory=dict)
-    """Those that it is under, by name, with key:*."""
-    template: Template | None = None
-    quota: QuotaNow | None = None
-    settings: QuotaSettings = QuotaSettings()
-
-    @property
-    def workers_there(self) -> list[WorkerSeen]:
-        return [worker for worker in self.workers if worker.is_there(self.now)]
-
-    @property
-    def able_workers(self) -> list[WorkerSeen]:
-        """Those that are there and have its handler."""
-        return [worker for worker in self.workers_there if self.action.spec.handler in worker.handlers]
-
-    @property
-    def due_at(self) -> datetime:
-        """Since when it is held, or when it comes due."""
-        scheduled_at = self.action.status.scheduled_at
-        return scheduled_at if self.row is None or self.row.is_claimed else max(scheduled_at, self.row.due_at)
-
-    @property
-    def is_running(self) -> bool:
-        return self.row is not None and self.row.is_claimed and self.row.due_at > self.now
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why an action has not run yet, or what became of it."""
 
@@ -165,11 +100,6 @@ class Explanation:
     def reason(self) -> Reason:
         """The one that decides."""
         return self.reasons[0]
-
-
-def lane_to_pass(spec: Spec) -> Lane:
-    """The gates that an action has to pass, as far as they exist."""
-    return Lane(handler=spec.handler, priority=spec.priority, key=spec.limit, template=spec.template, zone=spec.zone)
 
 
 def explain(standing: Standing) -> Explanation:

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from matrixsched.rules.action import Action, State
-from matrixsched.rules.explanation import BEFORE_COUNT_MAX, Standing, lane_to_pass
 from matrixsched.rules.gate_report import GateReport, Share, held_by, slots_left
 from matrixsched.rules.lanes import ANY_KEY, Lane, key_limit, lane_of
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.minutes import WorkerSeen
 from matrixsched.rules.play import PresentWindow
 from matrixsched.rules.quota import QuotaSettings
+from matrixsched.rules.standing import BEFORE_COUNT_MAX, Standing, lane_to_pass
 from matrixsched.rules.templates import Template
 from matrixsched.store.gating import StoredGates, StoredQuota, quota_now
 from matrixsched.store.planning import WindowsNow

@@ -11,21 +11,17 @@ import pytest
 
 from matrixsched.rules.action import Action, Meta, Outcome, Spec, State, Status, Terms, parked_lane, suspect_lane
 from matrixsched.rules.explanation import (
-    BEFORE_COUNT_MAX,
     QUIET_AFTER,
     SILENT_AFTER,
-    QueueRow,
     Reason,
-    ShardLock,
-    Standing,
     Why,
     explain,
-    lane_to_pass,
 )
 from matrixsched.rules.gates import Allowance, QuotaNow
 from matrixsched.rules.limits import Limit, in_nanoseconds
 from matrixsched.rules.minutes import SEEN_WITHIN, WorkerSeen
 from matrixsched.rules.rates import parse_rate
+from matrixsched.rules.standing import BEFORE_COUNT_MAX, QueueRow, ShardLock, Standing, lane_to_pass
 from matrixsched.rules.templates import Distribution, Template
 
 NOW = datetime(2030, 1, 1, 10, tzinfo=UTC)

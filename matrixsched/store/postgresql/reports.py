@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from matrixsched.rules.explanation import QueueRow, ShardLock, Standing
 from matrixsched.rules.gate_report import Share
+from matrixsched.rules.standing import QueueRow, ShardLock, Standing
 from matrixsched.store.gating import StoredQuota
 from matrixsched.store.postgresql.gating import quotas_of
 from matrixsched.store.postgresql.rows import action_of
