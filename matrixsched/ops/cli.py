@@ -39,6 +39,7 @@ from matrixsched.ops.commands import (
     semaphoring,
     sharding,
     templating,
+    watching,
     working,
 )
 from matrixsched.ops.contracts import counted
@@ -81,6 +82,7 @@ for part in (
     contracting,
     queueing,
     sharding,
+    watching,
     pruning,
 ):
     part.register(cli)

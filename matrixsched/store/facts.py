@@ -21,6 +21,8 @@ class SchemaFacts:
     """An installation as the database describes it."""
 
     exists: bool
+    is_locked: bool = False
+    """Somebody has a table for himself alone: there is no more to be known until he is done."""
     catalogue: Catalogue = field(default_factory=dict)
     checksums: Mapping[int, str] = field(default_factory=dict)
     """Of the migrations that were applied."""

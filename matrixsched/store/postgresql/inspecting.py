@@ -32,6 +32,7 @@ from matrixsched.store.transition import Row
 QUESTION_TIMEOUT_S = 10.0
 CLOCK_QUESTIONS = 3
 """The quickest answer tells most."""
+LOCK_TIMEOUT_S = 1.0
 POOLER_LOOKS = 5
 
 
@@ -57,6 +58,8 @@ class Inspection:
             async with self._looking(connection):
                 rows = await self._ask(connection, "namespace")
                 can_use_schema = bool(rows) and rows[0]["is_usable"]
+                tables = [TableFacts(**dict(row)) for row in await self._ask(connection, "tables")]
+                exists = any(table.name == "installation" for table in tables)
                 return PostgresFacts(
                     version=int(server["version"]),
                     version_text=server["version_text"],
@@ -75,10 +78,10 @@ class Inspection:
                     connections=Connections(**dict((await self._ask(connection, "connections"))[0])),
                     transactions=await self._transactions(connection),
                     lock_waits=[_lock_wait_of(row) for row in await self._ask(connection, "lock_waits")],
-                    tables=[TableFacts(**dict(row)) for row in await self._ask(connection, "tables")],
+                    tables=tables,
                     can_use_schema=can_use_schema,
-                    schema=await self._schema(connection, exists=bool(rows), readable=can_use_schema),
                     hidden_sessions=(await self._ask(connection, "hidden"))[0]["sessions"],
+                    schema=await self._schema(connection, exists=exists, readable=can_use_schema),
                 )
 
     @asynccontextmanager
@@ -169,13 +172,17 @@ class Inspection:
         return [*sessions, *prepared, *slots]
 
     async def _schema(self, connection: asyncpg.Connection, *, exists: bool, readable: bool) -> SchemaFacts:
-        found = catalogue_of("postgresql", self._installation, await self._ask(connection, "catalogue"))
-        if not readable:
-            return SchemaFacts(exists=exists, catalogue=found)
-        migrations = await self._ask_if_allowed(connection, "migrations")
-        version = await self._ask_if_allowed(connection, "version")
+        """Asked last, for it waits for whoever alters a table."""
+        await connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT_S:g}s'")
+        try:
+            async with connection.transaction():
+                found = catalogue_of("postgresql", self._installation, await self._ask(connection, "catalogue"))
+                migrations = await self._ask_if_allowed(connection, "migrations") if readable else ()
+                version = await self._ask_if_allowed(connection, "version") if readable else ()
+        except asyncpg.LockNotAvailableError:
+            return SchemaFacts(exists=exists, is_locked=True)
         return SchemaFacts(
-            exists=exists and "table installation" in found,
+            exists=exists,
             catalogue=found,
             checksums={row["number"]: row["checksum"] for row in migrations},
             version=version[0]["schema_version"] if version else None,

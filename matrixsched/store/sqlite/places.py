@@ -40,15 +40,16 @@ def filesystem_of(path: str, mounts: str | None = None) -> str | None:
             mounts = _MOUNTS.read_text()
         except OSError:
             return None
-    real, best = Path(os.path.realpath(path)), ("", None)
-    for place, kind in _mounted(mounts):
-        # A later mount at the same place hides the one before.
-        if len(place) >= len(best[0]) and real.is_relative_to(place):
-            best = (place, kind)
-    return best[1]
+    real = Path(os.path.realpath(path))
+    above = [(len(place), kind) for place, kind in _mounted(mounts) if real.is_relative_to(place)]
+    if not above:
+        return None
+    longest = max(length for length, _ in above)
+    # A later mount at the same place hides the one before.
+    return [kind for length, kind in above if length == longest][-1]
 
 
-def _mounted(mounts: str) -> Iterator[tuple[str, str | None]]:
+def _mounted(mounts: str) -> Iterator[tuple[str, str]]:
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) > 2:

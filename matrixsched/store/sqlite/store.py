@@ -20,7 +20,6 @@ from matrixsched.rules.names import check_shard_count
 from matrixsched.store.facts import SqliteFacts
 from matrixsched.store.news import Hearing, News
 from matrixsched.store.sqlite.database import Database
-from matrixsched.store.sqlite.inspecting import Inspection
 from matrixsched.store.sqlite.transitions import SqliteTransitions
 from matrixsched.store.statements import Dialect
 from matrixsched.store.transition import Transition
