@@ -94,12 +94,10 @@ def _print_table(rows: Sequence[Facts]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows[0]:
         is_text = any(isinstance(row[name], str) for row in rows)
-        is_short = all(len(_shown(row[name])) < FOLDED_FROM for row in rows)
-        table.add_column(
-            _title(name).upper(), justify="left" if is_text else "right", no_wrap=is_short, overflow="fold"
-        )
+        is_short = all(len(shown(row[name])) < FOLDED_FROM for row in rows)
+        table.add_column(title(name).upper(), justify="left" if is_text else "right", no_wrap=is_short, overflow="fold")
     for row in rows:
-        table.add_row(*[Text(_shown(value)) for value in row.values()])
+        table.add_row(*[Text(shown(value)) for value in row.values()])
     screen = console()
     if screen.is_terminal:
         screen.width = max(screen.width, _width_needed(rows))
@@ -113,7 +111,7 @@ def _print_table(rows: Sequence[Facts]) -> None:
 
 def _width_needed(rows: Sequence[Facts]) -> int:
     """What the table needs to lose nothing; a narrower terminal folds its lines, which is better than half an id."""
-    longest = [max(cell_len(_title(name)), *(cell_len(_shown(row[name])) for row in rows)) for name in rows[0]]
+    longest = [max(cell_len(title(name)), *(cell_len(shown(row[name])) for row in rows)) for name in rows[0]]
     return sum(min(cells, FOLDED_FROM) + len(GAP) for cells in longest)
 
 
@@ -128,13 +126,13 @@ def show_sections(sections: Mapping[str, Facts | Sequence[Facts]], *, as_json: b
     """Facts and tables under titles of their own."""
     if as_json:
         plain = {
-            title: _plain(part) if isinstance(part, Mapping) else [_plain(row) for row in part]
-            for title, part in sections.items()
+            name: _plain(part) if isinstance(part, Mapping) else [_plain(row) for row in part]
+            for name, part in sections.items()
         }
         _print_json(plain)
         return
-    for title, part in sections.items():
-        console().print(Text(_title(title).upper(), style="bold"))
+    for name, part in sections.items():
+        console().print(Text(title(name).upper(), style="bold"))
         if isinstance(part, Mapping):
             _print_list(part)
         elif part:
@@ -147,20 +145,20 @@ def show_sections(sections: Mapping[str, Facts | Sequence[Facts]], *, as_json: b
 def differences(before: Facts, after: Facts) -> str:
     """What is different afterwards, in words; nothing, if nothing is."""
     changed = [name for name, value in after.items() if value != before[name]]
-    return ", ".join(f"{_title(name)} from {_or_none(before[name])} to {_or_none(after[name])}" for name in changed)
+    return ", ".join(f"{title(name)} from {_or_none(before[name])} to {_or_none(after[name])}" for name in changed)
 
 
 def _or_none(value: object) -> str:
-    return "none" if value in (None, []) else _shown(value)
+    return "none" if value in (None, []) else shown(value)
 
 
 def _print_list(facts: Facts) -> None:
-    width = max(len(_title(name)) for name in facts)
+    width = max(len(title(name)) for name in facts)
     for name, value in facts.items():
-        console().print(Text(f"{_title(name):{width}}  {_shown(value)}"))
+        console().print(Text(f"{title(name):{width}}  {shown(value)}"))
 
 
-def _title(name: str) -> str:
+def title(name: str) -> str:
     """A field's name for people; the unit in it is for JSON, where a number stands alone."""
     return name.removesuffix("_s").replace("_", " ")
 
@@ -189,7 +187,7 @@ def _plain_value(value: object) -> object:
     return str(value)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     match value:
         case None:
             return "-"

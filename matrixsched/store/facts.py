@@ -120,7 +120,6 @@ class TableFacts:
     """Unless somebody switched autovacuum off for it."""
     live: int
     dead: int
-    bytes: int
     vacuumed_at: datetime | None
     frozen_age: int
     """How many transactions ago its oldest row may have been written."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -16,7 +18,8 @@ from matrixsched.ops.settings import OF_THE_DATABASE
 
 
 def register(cli: typer.Typer) -> None:
-    cli.command()(doctor)
+    for command in (doctor, top):
+        cli.command()(command)
 
 
 @taking(*OF_THE_DATABASE)
@@ -51,3 +54,27 @@ def doctor(
     showing.show(findings, as_json=as_json)
     say(showing.said(findings))
     raise typer.Exit(FAILED if count(findings, Verdict.FAULT) else DONE)
+
+
+@taking(*OF_THE_DATABASE)
+def top(
+    given: Given,
+    every: Annotated[str, text_option("DURATION", "How often to look [2s].")] = "2s",
+    once: Annotated[
+        bool, typer.Option("--once", help="Show it once and end, as where nobody looks at a terminal.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How the work goes: what is due and late, who works, what ends, what gates, limits and queues hold. q ends it."""
+    from matrixsched.ops.top.watching import shown_live, shown_once
+
+    app, rest = given.app(), read_duration("--every", every, zero=False)
+    if once or as_json or not sys.stdout.isatty():
+        failure = run(partial(shown_once, app, rest, as_json=as_json))
+        if failure is not None:
+            say(failure)
+            raise typer.Exit(FAILED)
+        say(f"what is wrong with it, if anything: `matrixsched doctor{given.options()}`.")
+        return
+    with suppress(KeyboardInterrupt):  # it ends by that as by q
+        run(partial(shown_live, app, rest))

@@ -27,7 +27,7 @@ def judge_schema(
     if facts.is_locked:
         yield warning(
             "schema",
-            "somebody has one of our tables locked against everybody else, so it was not compared; statements wait, too",
+            "somebody has one of our tables locked against everybody else, so they were not compared; statements wait",
             "see the lock waits, and what is said of transactions",
         )
         return

@@ -40,7 +40,7 @@ def _is_long(one: OpenTransaction, patience: timedelta) -> bool:
 
 def _held(one: OpenTransaction) -> Finding:
     since = "" if one.age is None else f" has been open for {age(one.age)}"
-    keeps = "" if one.xmin_age is None else f"; {one.xmin_age:,} transactions began since the oldest it still sees"
+    keeps = "" if one.xmin_age is None else f", seeing what was there {one.xmin_age:,} transactions ago"
     detail = f"{one.kind} {one.name} ({one.who}, {one.state or 'hidden'}){since}{keeps}"
     why = ": until it ends, no row that died since is cleared away, and every claim steps over more of them"
     return warning("transactions", f"{detail}{why}", _end_of(one))

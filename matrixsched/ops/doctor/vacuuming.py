@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from matrixsched.ops.doctor.words import bytes_text, listed, of_sql
+from matrixsched.ops.doctor.words import listed, of_sql
 from matrixsched.ops.findings import Finding, fault, ok, warning
 from matrixsched.store.facts import PostgresFacts, TableFacts
 
@@ -35,7 +35,7 @@ def _autovacuum(facts: PostgresFacts) -> Iterator[Finding]:
     tables = [table.name for table in facts.tables if not table.is_vacuumed]
     if tables:
         alter = " ".join(f"alter table {facts.namespace}.{name} reset (autovacuum_enabled);" for name in tables)
-        yield fault("autovacuum", f"it is switched off for {listed(tables)}: their dead rows stay", f"`{alter}`")
+        yield fault("autovacuum", f"it is switched off for {listed(tables)}: dead rows stay there", f"`{alter}`")
     if not off and not tables:
         yield ok("autovacuum", "on, for all of our tables")
 
@@ -48,8 +48,7 @@ def _bloated(facts: PostgresFacts, table: TableFacts) -> Finding:
     vacuumed = "never" if table.vacuumed_at is None else f"last at {table.vacuumed_at:%Y-%m-%d %H:%M:%S} UTC"
     return warning(
         "bloat",
-        f"{table.name} has about {table.dead:,} dead rows beside {table.live:,} live ones ({bytes_text(table.bytes)}; "
-        f"vacuumed {vacuumed})",
+        f"{table.name} has about {table.dead:,} dead rows beside {table.live:,} live ones; vacuumed {vacuumed}",
         f"end long transactions first, then `vacuum (analyze) {facts.namespace}.{of_sql(table.name)};`",
     )
 

@@ -94,7 +94,6 @@ select cast(c.relname as text) as name,
                     or 'autovacuum_enabled=0' = any (c.reloptions), false) as is_vacuumed,
        coalesce(s.n_live_tup, 0) as live, coalesce(s.n_dead_tup, 0) as dead,
        greatest(s.last_autovacuum, s.last_vacuum) as vacuumed_at,
-       cast(c.relpages as bigint) * cast(current_setting('block_size') as integer) as bytes,
        age(c.relfrozenxid) as frozen_age,
        array(select wanted.privilege
                from (values ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) as wanted (privilege)
