@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from matrixsched.ops.findings import Finding, Verdict, count, row_with_remedy
-from matrixsched.ops.render import console, show_rows, visible
+from matrixsched.ops.render import print_table, show_rows, visible
 
 _STYLES = {Verdict.FAULT: "bold red", Verdict.WARNING: "yellow", Verdict.NOTE: "cyan", Verdict.OK: "green"}
 
@@ -17,21 +17,21 @@ def show(findings: Sequence[Finding], *, as_json: bool) -> None:
     if as_json:
         show_rows([row_with_remedy(finding) for finding in findings], as_json=True)
         return
-    width = max(len(finding.check) for finding in findings)
-    indent = len(Verdict.WARNING) + width + 4
-    screen = console()
-    screen.soft_wrap = False
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, min_width=len(Verdict.WARNING))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for finding in findings:
-        head = f"{finding.verdict:{len(Verdict.WARNING)}}  {finding.check:{width}}  "
-        body = Text(visible(finding.detail))
-        if finding.remedy is not None:
-            body.append(f"\n→ {visible(finding.remedy)}", style="bold")
-        if not screen.is_terminal:
-            lines = body.plain.replace("\n", f"\n{' ' * indent}")
-            screen.print(Text(f"{head}{lines}"), soft_wrap=True)
-            continue
-        screen.print(Text(head, style=_STYLES[finding.verdict], end=""))
-        screen.print(Padding(body, (0, 0, 0, indent)))
+        verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
+        table.add_row(verdict, Text(finding.check), _told(finding))
+    print_table(table)
+
+
+def _told(finding: Finding) -> Text:
+    text = Text(visible(finding.detail))
+    if finding.remedy is not None:
+        text.append(f"\n→ {visible(finding.remedy)}", style="bold")
+    return text
 
 
 def said(findings: Sequence[Finding]) -> str:

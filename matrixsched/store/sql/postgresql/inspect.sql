@@ -26,7 +26,9 @@ select s.name, s.reset_val as value,
                   'idle_in_transaction_session_timeout', 'autovacuum', 'autovacuum_freeze_max_age', 'track_counts');
 
 -- name: connections
-select (select count(*) from pg_stat_activity a where a.backend_type = 'client backend') as used,
+-- Of sessions that are hidden from us not even the kind is told; those with a database are clients, or as good as that.
+select (select count(*) from pg_stat_activity a
+         where a.datid is not null and coalesce(a.backend_type, 'client backend') = 'client backend') as used,
        cast(current_setting('max_connections') as integer) as most,
        coalesce(cast(current_setting('superuser_reserved_connections') as integer), 0)
            + coalesce(cast(nullif(current_setting('reserved_connections', true), '') as integer), 0) as reserved,
@@ -40,7 +42,7 @@ select (select count(*) from pg_stat_activity a where a.backend_type = 'client b
 select a.pid, coalesce(a.usename, '') as role, a.application_name, a.state, clock_timestamp() - a.xact_start as age,
        age(coalesce(a.backend_xmin, a.backend_xid)) as xmin_age
   from pg_stat_activity a
- where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
+ where a.datname = current_database() and a.pid <> pg_backend_pid() and coalesce(a.backend_type, 'client backend') = 'client backend'
    and (a.xact_start is not null or a.backend_xmin is not null or a.backend_xid is not null)
  order by a.xact_start nulls last
  limit 20;
@@ -48,7 +50,7 @@ select a.pid, coalesce(a.usename, '') as role, a.application_name, a.state, cloc
 -- name: hidden
 select count(*) as sessions
   from pg_stat_activity a
- where a.query = '<insufficient privilege>' and a.backend_type = 'client backend';
+ where a.query = '<insufficient privilege>' and a.datid is not null;
 
 -- name: prepared
 select p.gid, p.owner, clock_timestamp() - p.prepared as age, age(p.transaction) as xmin_age
