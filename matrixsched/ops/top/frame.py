@@ -20,13 +20,12 @@ def frame(look: Look | None, *, failure: str | None, every_s: float, height: int
     if failure is not None:
         lines.append(Text(visible(failure), style="bold red", no_wrap=True, overflow="ellipsis"))
     if look is not None:
-        tables = [rows for rows in look.tables().values() if rows]
-        # Each table has a line of titles, and a blank one before it.
-        room = height - HEAD_LINES - (failure is not None) - 2 * len(tables)
+        room = height - HEAD_LINES - (failure is not None)
+        # Each table takes a row at least, a line of titles, and a blank one before it.
+        tables = [rows for rows in look.tables().values() if rows][: max(0, room) // 3]
         wanted = [len(rows) for rows in tables]
-        for rows, most in zip(tables, shares(wanted, room), strict=True):
-            if most > 0:
-                lines += [Text(""), _table(rows, most)]
+        for rows, most in zip(tables, shares(wanted, room - 2 * len(tables)), strict=True):
+            lines += [Text(""), _table(rows, most)]
     return Group(*lines)
 
 
