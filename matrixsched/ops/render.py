@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -101,7 +101,7 @@ def _print_table(rows: Sequence[Facts]) -> None:
     print_table(table, width=_width_needed(rows))
 
 
-def print_table(table: Table, *, width: int = 0) -> None:
+def print_table(table: RenderableType, *, width: int = 0) -> None:
     """On a terminal no narrower than that; elsewhere without blanks at the ends of lines."""
     screen = console()
     if screen.is_terminal:

@@ -162,8 +162,9 @@ class FileFacts:
     size: int
     mode: int
     uid: int
-    is_ours_to_write: bool
+    is_ours_to_read: bool = True
     """Whether this process may; root always may."""
+    is_ours_to_write: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

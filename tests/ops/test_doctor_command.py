@@ -98,7 +98,7 @@ def test_an_installation_that_is_not_there_is_told_with_how_to_make_it(
     answer = matrixsched("doctor", "--database", database_url, "--installation", "second", "--json")
     assert answer.code == 1
     (told,) = found(answer)["fault", "schema"]
-    assert told.endswith("→ `matrixsched init --installation second`")
+    assert told.endswith("→ Run `matrixsched init --installation second` once")
 
 
 def test_a_patience_that_makes_no_sense_is_refused(matrixsched: Matrixsched, tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from matrixsched.store.facts import (
 
 SECOND = timedelta(seconds=1)
 
-# A file.
-
 FILE = FileFacts(path="/data/x.db", size=1 << 20, mode=0o644, uid=1000, is_ours_to_write=True)
 GOOD_FILE = SqliteFacts(
     version=(3, 51, 3),
@@ -58,6 +56,7 @@ def test_a_file_as_it_should_be_has_nothing_but_good_findings() -> None:
         ({"filesystem": "fuse.mergerfs"}, "warning", "filesystem", "depends on the program"),
         ({"file": replace(FILE, is_ours_to_write=False)}, "fault", "permissions", "not for us to write"),
         ({"file": replace(FILE, mode=0o444)}, "fault", "permissions", "(mode 0444) is for nobody but root"),
+        ({"lock": replace(FILE, is_ours_to_read=False)}, "fault", "permissions", "behind which writers queue"),
         ({"wal": replace(FILE, path="/data/x.db-wal", uid=0)}, "warning", "permissions", "another user"),
         (
             {"is_writer_stuck": True, "writer_waited": 2 * SECOND, "writers": (41,)},

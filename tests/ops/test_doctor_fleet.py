@@ -22,8 +22,6 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
 
-# The fleet.
-
 
 def a_shard(number: int = 0, **changes: Any) -> ShardReport:
     known: dict[str, Any] = {"locked": False, "locked_by": "worker-a", "heartbeat_at": NOW, "oldest_due_at": None}
@@ -104,7 +102,7 @@ def test_a_template_that_somebody_may_have_forgotten_is_told(
     template: Template, held: int, verdict: str | None
 ) -> None:
     facts = a_fleet(templates=[template], gates=GateReport(held={(Gate.PAUSED, "promo"): held} if held else {}))
-    found = [finding for finding in judge_gates(facts, MINUTE, " --installation x") if not finding.is_ok]
+    found = [finding for finding in judge_gates(facts, " --installation x") if not finding.is_ok]
     assert [finding.verdict.value for finding in found] == ([] if verdict is None else [verdict])
     if found:
         assert found[0].remedy == "`matrixsched templates resume promo --installation x`"
@@ -112,6 +110,6 @@ def test_a_template_that_somebody_may_have_forgotten_is_told(
 
 def test_a_limit_that_was_told_to_slow_down_is_told() -> None:
     limit = Limit(name="global", updated_at=NOW, slow_until=NOW + HOUR)
-    finding = only(judge_gates(a_fleet(limits=[limit, replace(limit, slow_until=NOW)]), MINUTE, ""))
+    finding = only(judge_gates(a_fleet(limits=[limit, replace(limit, slow_until=NOW)]), ""))
     assert "'global' is slowed down to nothing for another 1 h 0 min" in finding.detail
     assert finding.remedy == "`matrixsched limits resume global`"

@@ -10,12 +10,8 @@ from support.findings import bad, only
 
 from matrixsched.ops.doctor.schema import judge_schema
 from matrixsched.ops.findings import Finding
-from matrixsched.store.facts import (
-    SchemaFacts,
-)
+from matrixsched.store.facts import SchemaFacts
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, Migration
-
-# The schema.
 
 EXPECTED = {
     "table limits": "logged",
@@ -91,7 +87,7 @@ def test_an_installation_as_it_was_made_is_said_to_be_so() -> None:
 
 def test_names_are_those_of_the_installation() -> None:
     (missing,) = judged(replace(AS_MADE, exists=False), installation="second")
-    assert missing.remedy == "`matrixsched init --installation second`"
+    assert missing.remedy == "Run `matrixsched init --installation second` once"
     found = changed(index__limits__limits_pool=None)
     assert "ON matrixsched_second.limits" in (only(judged(found, installation="second")).remedy or "")
     on_sqlite = only(judged(found, installation="second", dialect="sqlite"))

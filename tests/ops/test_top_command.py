@@ -48,6 +48,7 @@ def test_one_frame_tells_the_essentials_where_nobody_looks_at_a_terminal(
     on(database_url, busy)
     shown = matrixsched("top", "--database", database_url, "--every", "1h")
     assert shown.code == 0
+    assert not [line for line in shown.out.splitlines() if line.endswith(" ")]
     head, database, due, shards, *tables = shown.out.splitlines()
     assert "installation default" in head
     assert database.startswith(("SQLite database", "PostgreSQL at"))

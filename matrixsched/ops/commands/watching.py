@@ -70,10 +70,7 @@ def top(
 
     app, rest = given.app(), read_duration("--every", every, zero=False)
     if once or as_json or not sys.stdout.isatty():
-        failure = run(partial(shown_once, app, rest, as_json=as_json))
-        if failure is not None:
-            say(failure)
-            raise typer.Exit(FAILED)
+        run(partial(shown_once, app, rest, as_json=as_json))
         say(f"what is wrong with it, if anything: `matrixsched doctor{given.options()}`.")
         return
     with suppress(KeyboardInterrupt):  # it ends by that as by q

@@ -73,7 +73,7 @@ async def _findings(
     except TimeoutError:
         yield fault("fleet", f"no answer within {ANSWER_MAX_S:g} s: the database is overloaded, or a table is locked")
         return
-    for finding in (*judge_fleet(fleet, patience, options), *judge_gates(fleet, patience, options)):
+    for finding in (*judge_fleet(fleet, patience, options), *judge_gates(fleet, options)):
         yield finding
 
 

@@ -95,7 +95,14 @@ def _permissions(facts: SqliteFacts) -> Iterator[Finding]:
             f"{_shown(one)} belongs to another user than {facts.file.path}, whose processes cannot write it",
             f"run all workers as one user; `chown --reference={facts.file.path} {one.path}`",
         )
-    if not closed and not locked and not strange:
+    unread = [one for one in (facts.lock,) if one is not None and not one.is_ours_to_read]
+    for one in unread:
+        yield fault(
+            "permissions",
+            f"{_shown(one)}, behind which writers queue, is not for us to read",
+            f"`chmod a+r {one.path}`",
+        )
+    if not closed and not locked and not strange and not unread:
         yield ok("permissions", f"{_shown(facts.file)} and its folder are ours to write")
 
 

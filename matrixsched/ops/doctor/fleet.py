@@ -164,7 +164,7 @@ def _quarantined(facts: FleetFacts, options: str) -> Iterator[Finding]:
 # Gates.
 
 
-def judge_gates(facts: FleetFacts, patience: timedelta, options: str) -> Iterator[Finding]:
+def judge_gates(facts: FleetFacts, options: str) -> Iterator[Finding]:
     """What somebody closed, and may have forgotten."""
     findings = [
         *(_paused(facts, template, options) for template in facts.templates if template.is_paused(facts.now)),

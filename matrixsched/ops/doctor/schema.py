@@ -21,7 +21,9 @@ def judge_schema(
     if not facts.exists:
         named = "" if installation == INSTALLATION else f" --installation {installation}"
         yield fault(
-            "schema", f"there is no installation {installation!r} in this database", f"`matrixsched init{named}`"
+            "schema",
+            f"there is no installation {installation!r} in this database",
+            f"Run `matrixsched init{named}` once",
         )
         return
     if facts.is_locked:

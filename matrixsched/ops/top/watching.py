@@ -16,7 +16,7 @@ from rich.live import Live
 from matrixsched.app import App
 from matrixsched.errors import MatrixSchedError
 from matrixsched.ops.remedies import spoken
-from matrixsched.ops.render import console, show_sections
+from matrixsched.ops.render import console, print_table, show_sections
 from matrixsched.ops.top.frame import frame
 from matrixsched.ops.top.looking import Look, look
 
@@ -52,18 +52,15 @@ class Watch:
             await self._app.close()
 
 
-async def shown_once(app: App, every: timedelta, *, as_json: bool) -> str | None:
-    """One frame; what went wrong, if anything did."""
-    watch = Watch(app, every)
-    await watch.step()
-    await watch.close()
-    if watch.seen is not None and as_json:
-        show_sections(watch.seen.sections(), as_json=True)
-    elif watch.seen is not None:
-        screen = console()
-        every_s = every.total_seconds()
-        screen.print(frame(watch.seen, failure=None, every_s=every_s, height=LINES_IN_A_PIPE), soft_wrap=False)
-    return watch.failure
+async def shown_once(app: App, every: timedelta, *, as_json: bool) -> None:
+    """One frame; what goes wrong is an error."""
+    async with app:
+        seen = await look(app, before=None, every=every)
+    if as_json:
+        show_sections(seen.sections(), as_json=True)
+        return
+    whole = frame(seen, failure=None, every_s=every.total_seconds(), height=LINES_IN_A_PIPE)
+    print_table(whole)
 
 
 async def shown_live(app: App, every: timedelta) -> None:

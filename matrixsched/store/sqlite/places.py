@@ -24,6 +24,7 @@ def file_facts(path: str) -> FileFacts | None:
         size=found.st_size,
         mode=found.st_mode & 0o777,
         uid=found.st_uid,
+        is_ours_to_read=os.access(path, os.R_OK),
         is_ours_to_write=os.access(path, os.W_OK),
     )
 
