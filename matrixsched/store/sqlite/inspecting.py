@@ -102,25 +102,25 @@ class Inspection:
         How long that took, whether our turn never came, and who was before us then.
         """
         began = self._clock.monotonic()
-        writers = self._waited_for_file(f"{path}.lock")
-        if writers is None:
-            writers = self._waited_for_database(path)
+        writers = self._waited_for_file(path)
         waited = timedelta(seconds=self._clock.monotonic() - began)
         return waited, writers is not None, writers or ()
 
     def _waited_for_file(self, path: str) -> Sequence[int] | None:
-        """None: our turn came."""
+        """Who holds us up; None: our turn came."""
+        lock = f"{path}.lock"
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return None
+            return self._waited_for_database(path)
         try:
             for _ in range(round(WRITER_PATIENCE_S / _LOOK_EVERY_S)):
                 with suppress(BlockingIOError):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return None
+                    # Under the lock file, as all of us: the last connection to close carries over the log.
+                    return self._waited_for_database(path)
                 Event().wait(_LOOK_EVERY_S)
-            return holders_of(path)
+            return holders_of(lock)
         finally:
             os.close(file)
 
