@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 
 from matrixsched.app import App
 from matrixsched.config import DEFAULT, Reading, Settings, misspelt_variables
@@ -17,8 +16,8 @@ from matrixsched.errors import (
     SchemaMismatch,
     SchemaMissing,
 )
+from matrixsched.ops.findings import Finding, fault, ok
 from matrixsched.ops.remedies import spoken
-from matrixsched.ops.render import Facts
 from matrixsched.ops.settings import policy_of
 from matrixsched.rules.action import State
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION
@@ -28,23 +27,12 @@ SAMPLE = 1000
 """How many live actions are looked at for handlers that the App does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    check: str
-    is_ok: bool
-    detail: str
-
-    @property
-    def row(self) -> Facts:
-        return {"check": self.check, "verdict": "ok" if self.is_ok else "fault", "detail": self.detail}
-
-
 async def check(reading: Reading[Settings], load: Callable[[], App] | None) -> list[Finding]:
     """`load` imports the user's App; without one, or if it cannot be had, the settings say which database is meant."""
     findings = [*_settings(reading), *_variables()]
     theirs = None if load is None else _loaded(load, reading, findings)
     if theirs is not None:
-        findings.append(Finding("app", True, f"found, with the database {theirs.store.description}"))
+        findings.append(ok("app", f"found, with the database {theirs.store.description}"))
         findings += _handlers(theirs)
     app = theirs or _of_settings(reading, findings, is_needed=load is None)
     if app is not None:
@@ -59,9 +47,9 @@ def _loaded(load: Callable[[], App], reading: Reading[Settings], findings: list[
         faults = set(getattr(error, "faults", ()))
         is_told = bool(faults) and faults <= set(reading.faults)
         findings.append(
-            Finding("app", False, "it takes its database or installation from the settings: correct those first")
+            fault("app", "it takes its database or installation from the settings: correct those first")
             if is_told
-            else _fault("app", error)
+            else _told("app", error)
         )
         return None
 
@@ -76,55 +64,55 @@ def _of_settings(reading: Reading[Settings], findings: list[Finding], *, is_need
             raise DatabaseNotNamed
         return App(settings.database, installation=settings.installation)
     except (BadInput, ConfigurationError) as error:
-        findings.append(_fault("database", error))
+        findings.append(_told("database", error))
         return None
 
 
-def _fault(check: str, error: MatrixSchedError) -> Finding:
-    return Finding(check, False, spoken(error))
+def _told(check: str, error: MatrixSchedError) -> Finding:
+    return fault(check, spoken(error))
 
 
 def _settings(reading: Reading[Settings]) -> Iterator[Finding]:
     try:
         policy_of(reading)
     except ConfigurationError as error:
-        for fault in error.faults:
-            yield Finding("settings", False, fault)
+        for one in error.faults:
+            yield fault("settings", one)
         return
     made = sorted({origin for origin in reading.origins.values() if origin != DEFAULT})
-    yield Finding("settings", True, f"from {', '.join(made)}" if made else "all at their defaults")
+    yield ok("settings", f"from {', '.join(made)}" if made else "all at their defaults")
 
 
 def _variables() -> Iterator[Finding]:
-    for fault in misspelt_variables():
-        yield Finding("settings", False, fault)
+    for one in misspelt_variables():
+        yield fault("settings", one)
 
 
 def _handlers(app: App) -> Iterator[Finding]:
-    for fault in app.handlers.faults():
-        yield Finding("handlers", False, fault)
+    for one in app.handlers.faults():
+        yield fault("handlers", one)
     queues = [handler.queue.name for handler in app.queues.handlers]
     if not len(app.handlers) and not queues:
-        yield Finding("handlers", False, 'the App has no handlers: register some with @app.action("name")')
+        yield fault("handlers", 'the App has no handlers: register some with @app.action("name")')
     elif len(app.handlers) and not app.handlers.faults():
-        yield Finding("handlers", True, ", ".join(app.handlers.names))
+        yield ok("handlers", ", ".join(app.handlers.names))
     if queues:
-        yield Finding("queues", True, ", ".join(queues))
+        yield ok("queues", ", ".join(queues))
 
 
 async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]:
     if is_in_memory(app.url):
-        yield Finding("database", False, "it is in memory, where no other process sees it: name a file")
+        yield fault("database", "it is in memory, where no other process sees it: name a file")
         return
     try:
         await app.store.open()
     except SchemaMissing as error:
-        yield _fault("schema", error)
+        yield _told("schema", error)
         return
     except MatrixSchedError as error:
-        yield _fault("database", error)
+        yield _told("database", error)
         return
-    answers = Finding("database", True, f"{app.store.description} answers")
+    answers = ok("database", f"{app.store.description} answers")
     try:
         schema = await _schema(app)
         yield answers
@@ -132,12 +120,12 @@ async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]
         if knows_handlers:
             yield await _waiting(app)
     except DatabaseFileMissing as error:
-        yield _fault("schema", error)
+        yield _told("schema", error)
     except (SchemaMissing, SchemaMismatch) as error:
         yield answers
-        yield _fault("schema", error)
+        yield _told("schema", error)
     except MatrixSchedError as error:
-        yield _fault("database", error)
+        yield _told("database", error)
     finally:
         await app.store.close()
 
@@ -147,20 +135,25 @@ async def _schema(app: App) -> Finding:
     found = await app.store.run(app.store.transitions.installation())
     detail = f"installation {app.installation!r} with {shards} shards is at schema {found.schema_version}"
     if found.schema_version < LIBRARY_SCHEMA_VERSION:
-        return Finding("schema", False, f"{detail}, the newest is {LIBRARY_SCHEMA_VERSION}: run `matrixsched upgrade`")
-    return Finding("schema", True, detail)
+        return fault("schema", f"{detail}, the newest is {LIBRARY_SCHEMA_VERSION}: run `matrixsched upgrade`")
+    return ok("schema", detail)
 
 
 async def _waiting(app: App) -> Finding:
     """Actions that no handler of this App can run wait until somebody has one."""
-    handlers = Counter(action.spec.handler for action in await app.list(state=State.LIVE, limit=SAMPLE))
-    unknown = {name: count for name, count in sorted(handlers.items()) if app.handlers.find(name) is None}
+    looked_at, unknown = await unknown_handlers(app)
     if not unknown:
-        return Finding("waiting", True, f"{handlers.total():,} live actions looked at, all with a handler here")
+        return ok("waiting", f"{looked_at:,} live actions looked at, all with a handler here")
     names = ", ".join(f"{name} ({count:,})" for name, count in unknown.items())
-    return Finding(
+    return fault(
         "waiting",
-        False,
         f"live actions wait for handlers that this App does not have: {names}; register them here, or run a worker "
         "of the App that has them",
     )
+
+
+async def unknown_handlers(app: App) -> tuple[int, dict[str, int]]:
+    """How many live actions were looked at, and how many of them are for handlers that the App does not have."""
+    handlers = Counter(action.spec.handler for action in await app.list(state=State.LIVE, limit=SAMPLE))
+    unknown = {name: count for name, count in sorted(handlers.items()) if app.handlers.find(name) is None}
+    return handlers.total(), unknown

@@ -40,6 +40,7 @@ from matrixsched.ops.commands import (
     serving,
     sharding,
     templating,
+    watching,
     working,
 )
 from matrixsched.ops.contracts import counted
@@ -82,6 +83,7 @@ for part in (
     contracting,
     queueing,
     sharding,
+    watching,
     pruning,
     serving,
 ):

@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -98,9 +98,14 @@ def _print_table(rows: Sequence[Facts]) -> None:
         table.add_column(title(name).upper(), justify="left" if is_text else "right", no_wrap=is_short, overflow="fold")
     for row in rows:
         table.add_row(*[Text(shown(value)) for value in row.values()])
+    print_table(table, width=_width_needed(rows))
+
+
+def print_table(table: RenderableType, *, width: int = 0) -> None:
+    """On a terminal no narrower than that; elsewhere without blanks at the ends of lines."""
     screen = console()
     if screen.is_terminal:
-        screen.width = max(screen.width, _width_needed(rows))
+        screen.width = max(screen.width, width)
         screen.print(table)
         return
     with screen.capture() as captured:

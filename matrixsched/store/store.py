@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from matrixsched.clock import Clock
+from matrixsched.store.facts import DatabaseFacts
 from matrixsched.store.news import Hearing
 from matrixsched.store.statements import Dialect
 from matrixsched.store.transition import Transition
@@ -46,6 +48,13 @@ class Store(Protocol):
         """Carry out a transition in a transaction of our own.
 
         DatabaseUnavailable, DatabaseBusy: nothing was done. OutcomeUnknown: it may have been done.
+        """
+        ...
+
+    async def inspect(self, clock: Clock, *, thorough: bool = False) -> DatabaseFacts:
+        """What the database and the installation are like, whether or not the store is open, or could be.
+
+        `clock` is this machine's. `thorough` takes its time: it reads a file of SQLite from end to end.
         """
         ...
 

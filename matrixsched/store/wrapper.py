@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TypeVar
 
+from matrixsched.clock import Clock
+from matrixsched.store.facts import DatabaseFacts
 from matrixsched.store.news import Hearing
 from matrixsched.store.statements import Dialect
 from matrixsched.store.store import Store
@@ -47,6 +49,9 @@ class StoreWrapper(ABC):
 
     async def run(self, transition: Transition[T]) -> T:
         return await self._inner.run(transition)
+
+    async def inspect(self, clock: Clock, *, thorough: bool = False) -> DatabaseFacts:
+        return await self._inner.inspect(clock, thorough=thorough)
 
     async def upgrade(self, shard_count: int) -> list[str]:
         return await self._inner.upgrade(shard_count)

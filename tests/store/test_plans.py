@@ -182,6 +182,8 @@ HOT: dict[str, Transition[Any]] = {
     "gate_report": DO.gate_report(lanes_max=LIMIT, count_max=LIMIT),
     "backlog": DO.backlog(count_max=LIMIT),
     "backlog, nothing due": BEFORE_ALL.backlog(count_max=LIMIT),
+    "parked": DO.parked(count_max=LIMIT),
+    "pace": DO.pace(NOW - timedelta(hours=1), count_max=LIMIT),
     "prune_actions": DO.prune_actions(State.DONE, keep=timedelta(days=7), limit=LIMIT),
     "prune_actions, another state is older": DO.prune_actions(State.FAILED, keep=timedelta(days=1), limit=LIMIT),
     "count_old": DO.count_old(State.DONE, keep=timedelta(days=7), count_max=LIMIT),

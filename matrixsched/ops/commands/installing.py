@@ -12,6 +12,7 @@ from matrixsched.config import Settings, settings_table
 from matrixsched.ops import checking, installing, settings
 from matrixsched.ops.commands.toolkit import AsJson, Given, run, taking
 from matrixsched.ops.exits import DONE, WRONG_USE
+from matrixsched.ops.findings import row
 from matrixsched.ops.render import say, show_facts, show_rows
 from matrixsched.ops.settings import OF_THE_DATABASE
 from matrixsched.rules.names import SHARDS_DEFAULT, SHARDS_MAX
@@ -58,7 +59,7 @@ def check(
     """Find all faults at once: settings, file, App, handlers, database, schema. Changes nothing."""
     load = None if target is None else partial(given.load_app, target)
     findings = run(partial(checking.check, given.reading, load))
-    show_rows([finding.row for finding in findings], as_json=as_json)
+    show_rows([row(finding) for finding in findings], as_json=as_json)
     faults = sum(not finding.is_ok for finding in findings)
     if faults:
         say(f"{faults} {'fault' if faults == 1 else 'faults'}: each line says what to change; then check again.")

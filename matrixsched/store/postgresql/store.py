@@ -23,10 +23,12 @@ from matrixsched.errors import (
 )
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_shard_count
+from matrixsched.store.facts import PostgresFacts
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
 from matrixsched.store.postgresql.connection import CONFUSED, Connection, connect, is_closed
+from matrixsched.store.postgresql.inspecting import Inspection
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
 from matrixsched.store.statements import Dialect, namespace
@@ -256,6 +258,13 @@ class PostgresStore:
         if isinstance(error, asyncpg.PostgresError):
             return DatabaseError(f"{name} failed: {reason(error)}")
         return error
+
+    async def inspect(self, clock: Clock, *, thorough: bool = False) -> PostgresFacts:
+        inspection = Inspection(self._url, self.installation, how=self._how(), clock=clock)
+        try:
+            return await inspection.facts(is_preparing=self._prepared_statements, is_listening=self._listen)
+        except Exception as error:
+            raise self._connecting(error) from None
 
     async def upgrade(self, shard_count: int) -> list[str]:
         check_shard_count(shard_count)

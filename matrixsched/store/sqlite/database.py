@@ -29,8 +29,10 @@ from matrixsched.errors import (
     OutcomeUnknown,
     SchemaMissing,
 )
+from matrixsched.store.facts import SqliteFacts
 from matrixsched.store.migrations import Migration, load_migrations, missing
 from matrixsched.store.sqlite.each import AskEach
+from matrixsched.store.sqlite.inspecting import Inspection
 from matrixsched.store.sqlite.rows import in_microseconds
 from matrixsched.store.statements import render
 from matrixsched.store.transition import Ask, Row, Transition
@@ -135,6 +137,19 @@ class Database:
             if self._is_open:
                 self._connect(create=True)
             return self._write(lambda connection: self._upgrade(connection, shard_count))
+
+    def inspect(self, clock: Clock, *, thorough: bool) -> SqliteFacts:
+        """What the file is like, past our own connection. One in memory is nothing that could be looked at."""
+        if self.path is None:
+            raise DatabaseFileUnusable("SQLite database in memory: only this process sees it")
+        with self._errors_classified():
+            self._check_folder()
+            try:
+                return Inspection(self.path, self._installation, clock=clock, thorough=thorough).facts()
+            except FileNotFoundError:
+                raise DatabaseFileMissing(self._installation, os.path.abspath(self.path)) from None
+            except OSError as error:
+                raise DatabaseFileUnusable(f"SQLite database {self.name}: {error.strerror}") from error
 
     def drop(self) -> None:
         """Remove all that the migrations created, by name: the prefix of one installation may begin another's."""

@@ -17,6 +17,7 @@ from anyio import CapacityLimiter
 
 from matrixsched.clock import Clock, SystemClock
 from matrixsched.rules.names import check_shard_count
+from matrixsched.store.facts import SqliteFacts
 from matrixsched.store.news import Hearing, News
 from matrixsched.store.sqlite.database import Database
 from matrixsched.store.sqlite.transitions import SqliteTransitions
@@ -125,6 +126,11 @@ class SqliteStore:
             return await self._hop(visit)
         finally:
             line.turned_away += not has_entered
+
+    async def inspect(self, clock: Clock, *, thorough: bool = False) -> SqliteFacts:
+        # In a thread of its own: it may wait for writers, and those for nobody.
+        look = partial(self._database.inspect, clock, thorough=thorough)
+        return await anyio.to_thread.run_sync(look, limiter=CapacityLimiter(1))
 
     async def upgrade(self, shard_count: int) -> list[str]:
         check_shard_count(shard_count)

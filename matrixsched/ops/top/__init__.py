@@ -1,0 +1,1 @@
+"""`matrixsched top`: how the work goes, looked at again and again."""

@@ -1,0 +1,2 @@
+-- chores (postgresql). Promise: who is at which chore until when, and when each was last done. It locks nothing.
+select c.name, c.held_by is not null as held, c.held_until, c.done_at from matrixsched.chores c order by c.name;
