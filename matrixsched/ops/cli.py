@@ -32,6 +32,7 @@ from matrixsched.ops.commands import (
     explaining,
     installing,
     limiting,
+    mending,
     planning,
     pruning,
     queueing,
@@ -82,6 +83,7 @@ for part in (
     queueing,
     sharding,
     pruning,
+    mending,
 ):
     part.register(cli)
 

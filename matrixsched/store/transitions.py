@@ -12,6 +12,7 @@ from typing import Protocol
 from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, PastAttempt
+from matrixsched.store.fsck import Fsck
 from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
@@ -42,7 +43,9 @@ from matrixsched.store.values import (
 )
 
 
-class Transitions(Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Semaphoring, Stock, Templates, Protocol):
+class Transitions(
+    Fsck, Hygiene, Gating, Limiting, Planning, Queueing, Reporting, Semaphoring, Stock, Templates, Protocol
+):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 
     def schedule(

@@ -20,6 +20,7 @@ from matrixsched.rules.action import (
 from matrixsched.rules.lanes import escaped
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import encode_terms
+from matrixsched.store.postgresql.fsck import PostgresFsck
 from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
 from matrixsched.store.postgresql.planning import PostgresPlanning
@@ -57,6 +58,7 @@ def channel_of(installation: str) -> str:
 
 
 class PostgresTransitions(
+    PostgresFsck,
     PostgresHygiene,
     PostgresGating,
     PostgresPlanning,

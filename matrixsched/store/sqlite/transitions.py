@@ -24,6 +24,7 @@ from matrixsched.rules.action import (
     parked_lane,
 )
 from matrixsched.rules.lanes import escaped
+from matrixsched.store.sqlite.fsck import SqliteFsck
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of, has_parked
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.planning import SqlitePlanning
@@ -87,7 +88,7 @@ _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 
 
 class SqliteTransitions(
-    SqliteHygiene, SqliteGating, SqlitePlanning, SqliteQueues, SqliteReports, SqliteSemaphores, SqliteStock
+    SqliteFsck, SqliteHygiene, SqliteGating, SqlitePlanning, SqliteQueues, SqliteReports, SqliteSemaphores, SqliteStock
 ):
     @transition
     def schedule(
