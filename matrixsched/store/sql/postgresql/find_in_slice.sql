@@ -58,15 +58,16 @@ select case when v.live = 1 and v.incoming + v.processing = 0 then 'lost'
 with judged as (
     select p.action_id, p.action_guid, p.lane, p.scheduled_at,
            p.claimed_by is not null and p.scheduled_at > {now} + cast(:reach as interval) as is_stranded,
-           (p.claimed_by is null and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
-                                      or p.scheduled_at > greatest(a.scheduled_at, {now} + cast(:reach as interval)))
-            or a.action_guid is not null and p.expires_at is distinct from a.expires_at) is true as is_untimely,
-           (p.lane not in ('', 'coming', 'event', 'handler:' || a.handler, 'handler!' || a.handler)
-            and not (p.lane >= 'limit|' and p.lane < 'quota}'
-                     and p.lane = case when a.lane <> '' then a.lane
-                                       else 'limit|' || a.priority || '||'
-                                            || replace(replace(a.handler, '%', '%25'), '|', '%7C') end))
-           is true as is_unread
+           a.action_guid is not null -- or the greatest of two times would be the other one
+           and (p.claimed_by is null and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
+                                          or p.scheduled_at > greatest(a.scheduled_at, {now} + cast(:reach as interval)))
+                or p.expires_at is distinct from a.expires_at) as is_untimely,
+           a.action_guid is not null
+           and p.lane not in ('', 'coming', 'event', 'handler:' || a.handler, 'handler!' || a.handler)
+           and not (p.lane >= 'limit|' and p.lane < 'quota}'
+                    and p.lane = case when a.lane <> '' then a.lane
+                                      else 'limit|' || a.priority || '||'
+                                           || replace(replace(a.handler, '%', '%25'), '|', '%7C') end) as is_unread
       from matrixsched.processing_queue p
       left join lateral (select a.action_guid, a.scheduled_at, a.expires_at, a.lane, a.handler, a.priority
                            from matrixsched.scheduled_actions a
