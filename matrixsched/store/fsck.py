@@ -137,7 +137,7 @@ class Fscking:
             rows = yield self._ask_about(f"find_in_slice.{part}", terms, shard_id=shard, first=first, last=last)
             # One that is in another shard is brought there with all that it has: nothing else is to be mended of it.
             findings += [_finding_of(row, shard, terms) for row in rows if row["subject"] not in misplaced]
-            if len(rows) == terms.limit:
+            if len(rows) >= terms.limit:
                 cut = min(cut, rows[-1]["subject"])
         return [finding for finding in findings if finding.subject <= cut], cut
 

@@ -14,30 +14,32 @@ select a.action_id
 
 -- name: versions
 -- A live action has exactly one row of its version; what else has rows is litter, but for attempts under way.
+-- No failures in a row are more than all.
 with seen as (
     select a.action_id, a.action_guid, 1 as actions, cast(a.state = 'live' as integer) as live, 0 as incoming,
-           0 as processing, 0 as unwanted
+           0 as processing, 0 as unwanted, cast(a.consecutive_failures > a.failed as integer) as miscounted
       from matrixsched.scheduled_actions a
      where a.shard_id = cast(:shard_id as integer)
        and a.action_id >= cast(:first as text) and a.action_id <= cast(:last as text)
     union all
-    select i.action_id, i.action_guid, 0, 0, 1, 0, 1
+    select i.action_id, i.action_guid, 0, 0, 1, 0, 1, 0
       from matrixsched.incoming_queue i
      where i.shard_id = cast(:shard_id as integer)
        and i.action_id >= cast(:first as text) and i.action_id <= cast(:last as text)
     union all
     select p.action_id, p.action_guid, 0, 0, 0, 1,
-           cast(p.claimed_by is null or p.scheduled_at <= {now} as integer)
+           cast(p.claimed_by is null or p.scheduled_at <= {now} as integer), 0
       from matrixsched.processing_queue p
      where p.shard_id = cast(:shard_id as integer)
        and p.action_id >= cast(:first as text) and p.action_id <= cast(:last as text)
 ),
 versions as materialized (
     select action_id, action_guid, sum(actions) as actions, sum(live) as live, sum(incoming) as incoming,
-           sum(processing) as processing
+           sum(processing) as processing, sum(unwanted) as unwanted, sum(miscounted) as miscounted
       from seen
      group by action_id, action_guid
     having sum(live) = 1 and sum(incoming) + sum(processing) <> 1 or sum(live) = 0 and sum(unwanted) > 0
+        or sum(miscounted) > 0
      order by action_id collate "C", sum(live) desc, action_guid
      limit cast(:limit as integer)
 )
@@ -50,7 +52,12 @@ select case when v.live = 1 and v.incoming + v.processing = 0 then 'lost'
        v.action_id as subject, cast(v.action_guid as text) as guid,
        v.incoming || ' incoming, ' || v.processing || ' processing' as seen
   from versions v
- order by v.action_id collate "C", v.live desc, v.action_guid;
+ where v.live = 1 and v.incoming + v.processing <> 1 or v.live = 0 and v.unwanted > 0
+union all
+select 'counters', v.action_id, cast(v.action_guid as text), 'more failures in a row than in all'
+  from versions v
+ where v.miscounted > 0
+ order by subject;
 
 -- name: rows
 -- The row of a live action is due when the action is, or is put off by no more than a lease; before its first attempt it is
@@ -105,7 +112,7 @@ select fault, action_id as subject, cast(action_guid as text) as guid, seen
 
 -- name: history
 -- A failure is counted where it is remembered; an interruption is counted in the row first, in the action with the next outcome.
--- Both are forgotten after a while, so that the counters say more, and never less. No failures in a row are more than all.
+-- Both are forgotten after a while, so that the counters say more, and never less.
 with remembered as materialized (
     select h.action_id, h.action_guid,
            sum(cast(h.outcome in ('failed', 'timed_out') as integer)) as failed,
@@ -136,13 +143,6 @@ faults as (
       from found f
      where f.present_guid = f.action_guid
        and (f.counted_failed < f.failed or f.counted_interrupted < f.interrupted)
-    union all
-    select 'counters', a.action_id, cast(a.action_guid as text),
-           'failed ' || a.failed || ', in a row ' || a.consecutive_failures
-      from matrixsched.scheduled_actions a
-     where a.shard_id = cast(:shard_id as integer)
-       and a.action_id >= cast(:first as text) and a.action_id <= cast(:last as text)
-       and a.consecutive_failures > a.failed
     union all
     select 'forgotten', f.action_id, null, count(*) || ' versions'
       from found f

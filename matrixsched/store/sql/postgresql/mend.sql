@@ -59,9 +59,12 @@ select distinct action_id as subject, cast(action_guid as text) as guid from gon
 with given as materialized (
     select g.action_id, g.action_guid
       from unnest(cast(:subjects as text[]), cast(:guids as uuid[])) as g (action_id, action_guid)
-     where not exists (select from matrixsched.scheduled_actions a
-                        where a.shard_id = cast(:shard_id as integer) and a.action_id = g.action_id
-                          and a.action_guid = g.action_guid and a.state = 'live')
+      left join lateral (select true as live
+                           from matrixsched.scheduled_actions a
+                          where a.shard_id = cast(:shard_id as integer) and a.action_id = g.action_id
+                            and a.action_guid = g.action_guid and a.state = 'live'
+                         offset 0) a on true
+     where a.live is null
 ),
 incoming as materialized (
     select i.ctid

@@ -13,26 +13,28 @@ select a.action_id
 
 -- name: versions
 -- A live action has exactly one row of its version; what else has rows is litter, but for attempts under way.
+-- No failures in a row are more than all.
 with seen as (
     select a.action_id, a.action_guid, 1 as actions, a.state = 'live' as live, 0 as incoming, 0 as processing,
-           0 as unwanted
+           0 as unwanted, a.consecutive_failures > a.failed as miscounted
       from matrixsched_scheduled_actions a
      where a.shard_id = :shard_id and a.action_id >= :first and a.action_id <= :last
     union all
-    select i.action_id, i.action_guid, 0, 0, 1, 0, 1
+    select i.action_id, i.action_guid, 0, 0, 1, 0, 1, 0
       from matrixsched_incoming_queue i
      where i.shard_id = :shard_id and i.action_id >= :first and i.action_id <= :last
     union all
-    select p.action_id, p.action_guid, 0, 0, 0, 1, p.claimed_by is null or p.scheduled_at <= {now}
+    select p.action_id, p.action_guid, 0, 0, 0, 1, p.claimed_by is null or p.scheduled_at <= {now}, 0
       from matrixsched_processing_queue p
      where p.shard_id = :shard_id and p.action_id >= :first and p.action_id <= :last
 ),
 versions as materialized (
     select action_id, action_guid, sum(actions) as actions, sum(live) as live, sum(incoming) as incoming,
-           sum(processing) as processing
+           sum(processing) as processing, sum(unwanted) as unwanted, sum(miscounted) as miscounted
       from seen
      group by action_id, action_guid
     having sum(live) = 1 and sum(incoming) + sum(processing) <> 1 or sum(live) = 0 and sum(unwanted) > 0
+        or sum(miscounted) > 0
      order by action_id, sum(live) desc, action_guid
      limit :limit
 )
@@ -45,7 +47,12 @@ select case when v.live = 1 and v.incoming + v.processing = 0 then 'lost'
        v.action_id as subject, v.action_guid as guid,
        v.incoming || ' incoming, ' || v.processing || ' processing' as seen
   from versions v
- order by v.action_id, v.live desc, v.action_guid;
+ where v.live = 1 and v.incoming + v.processing <> 1 or v.live = 0 and v.unwanted > 0
+union all
+select 'counters', v.action_id, v.action_guid, 'more failures in a row than in all'
+  from versions v
+ where v.miscounted > 0
+ order by subject;
 
 -- name: rows
 -- The row of a live action is due when the action is, or is put off by no more than a lease; before its first attempt it is
@@ -95,7 +102,7 @@ select fault, action_id as subject, action_guid as guid, seen
 
 -- name: history
 -- A failure is counted where it is remembered; an interruption is counted in the row first, in the action with the next outcome.
--- Both are forgotten after a while, so that the counters say more, and never less. No failures in a row are more than all.
+-- Both are forgotten after a while, so that the counters say more, and never less.
 with remembered as materialized (
     select h.action_id, h.action_guid, sum(h.outcome in ('failed', 'timed_out')) as failed,
            sum(h.outcome = 'interrupted') as interrupted
@@ -118,11 +125,6 @@ faults as (
       from found f
      where f.present_guid = f.action_guid
        and (f.counted_failed < f.failed or f.counted_interrupted < f.interrupted)
-    union all
-    select 'counters', a.action_id, a.action_guid, 'failed ' || a.failed || ', in a row ' || a.consecutive_failures
-      from matrixsched_scheduled_actions a
-     where a.shard_id = :shard_id and a.action_id >= :first and a.action_id <= :last
-       and a.consecutive_failures > a.failed
     union all
     select 'forgotten', f.action_id, null, count(*) || ' versions'
       from found f
