@@ -32,6 +32,7 @@ from matrixsched.ops.commands import (
     explaining,
     installing,
     limiting,
+    mending,
     planning,
     pruning,
     queueing,
@@ -86,6 +87,7 @@ for part in (
     watching,
     pruning,
     serving,
+    mending,
 ):
     part.register(cli)
 

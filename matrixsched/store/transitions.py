@@ -13,6 +13,7 @@ from uuid import UUID
 
 from matrixsched.rules.action import Action, Attempt, PastAttempt
 from matrixsched.store.fleet import FleetReporting
+from matrixsched.store.fsck import Fsck
 from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
@@ -46,6 +47,7 @@ from matrixsched.store.values import (
 
 class Transitions(
     FleetReporting,
+    Fsck,
     Hygiene,
     Gating,
     Limiting,

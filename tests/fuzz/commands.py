@@ -168,6 +168,7 @@ COMMANDS: dict[str, Command] = {
         {f"--keep-{state}": durations for state in ("done", "cancelled", "expired", "failed", "quarantined")},
         ("--yes", "--json"),
     ),
+    "fsck": Command((), {"--limit": numbers}, ("--repair", "--yes", "--json")),
     "templates list": Command((), {}, ("--json",)),
     "templates show": Command((templates,), {}, ("--json",)),
     "templates set": Command(

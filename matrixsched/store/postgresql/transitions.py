@@ -21,6 +21,7 @@ from matrixsched.rules.lanes import escaped
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import encode_terms
 from matrixsched.store.postgresql.fleet import PostgresFleet
+from matrixsched.store.postgresql.fsck import PostgresFsck
 from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
 from matrixsched.store.postgresql.operators import PostgresOperators
@@ -60,6 +61,7 @@ def channel_of(installation: str) -> str:
 
 class PostgresTransitions(
     PostgresFleet,
+    PostgresFsck,
     PostgresHygiene,
     PostgresGating,
     PostgresOperators,

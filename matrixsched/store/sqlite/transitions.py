@@ -25,6 +25,7 @@ from matrixsched.rules.action import (
 )
 from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.fleet import SqliteFleet
+from matrixsched.store.sqlite.fsck import SqliteFsck
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of, has_parked
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
 from matrixsched.store.sqlite.operators import SqliteOperators
@@ -90,6 +91,7 @@ _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 
 class SqliteTransitions(
     SqliteFleet,
+    SqliteFsck,
     SqliteHygiene,
     SqliteGating,
     SqliteOperators,

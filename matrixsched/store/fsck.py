@@ -1,0 +1,205 @@
+"""The part of the protocol that looks for faults and mends them.
+
+All rows of an action are in one shard, and a fault is judged by one statement, hence in one snapshot: whatever others
+do meanwhile, nothing is found that was not there. Slices of a shard bound what a statement reads; nothing is locked.
+
+A mend finds its fault anew in the statement that writes, waits for nobody for long, and does nothing if it is gone.
+
+What the two databases do differently is asked of the class that this is a part of.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from matrixsched.rules.faults import Fault, Finding
+from matrixsched.rules.names import shard_of
+from matrixsched.store.transition import Ask, Conversation, Row, Transition, transition
+
+CHORES = ("balance", "lanes", "plan", "queues", "tidy")
+"""Their rows are part of the schema."""
+AFTER_ALL = "\U0010ffff" * 65
+"""No id comes after it."""
+LOCK_TIMEOUT = timedelta(milliseconds=100)
+"""How long the move of an action to its shard may wait."""
+
+UNWANTED = (Fault.DEAD, Fault.ORPHAN, Fault.FINISHED, Fault.STRAY)
+"""Rows for which there is no live action; whichever it is, they go by the same statement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsckTerms:
+    """What is wrong depends on these."""
+
+    shard_count: int
+    attempt_lease_max: timedelta
+    """No lease of an attempt reaches further, and no lock was taken later."""
+    visibility_max: timedelta
+    """No task of a queue is taken for longer."""
+    limit: int
+    """How many faults one statement tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What was found among the next actions of a shard."""
+
+    findings: Sequence[Finding]
+    actions: int
+    following: str | None
+    """Where to go on; None: that were the last ones."""
+
+
+class Fsck(Protocol):
+    def find_stray_shards(self, terms: FsckTerms) -> Transition[list[int]]:
+        """Shards that do not exist, and have rows all the same."""
+        ...
+
+    def find_in_installation(self, terms: FsckTerms) -> Transition[Sequence[Finding]]:
+        """Faults of what belongs to no action."""
+        ...
+
+    def find_in_slice(self, shard: int, terms: FsckTerms, *, first: str, size: int) -> Transition[Slice]:
+        """Faults of the next `size` actions of a shard, the id `first` the first of them; fewer, if it has many."""
+        ...
+
+    def find_again(self, shard: int, terms: FsckTerms, action_id: str) -> Transition[Sequence[Finding]]:
+        """Faults of one action."""
+        ...
+
+    def mend(self, findings: Sequence[Finding], terms: FsckTerms) -> Transition[list[Finding]]:
+        """Mend faults, all of one kind and in one shard, that are still there; those that were mended."""
+        ...
+
+
+class Fscking:
+    """Finding and mending, in terms of what a database can be asked."""
+
+    @abstractmethod
+    def _ask_about(self, name: str, terms: FsckTerms, **parameters: object) -> Ask:
+        """A statement with the parameters that its terms are."""
+
+    @abstractmethod
+    def _parts(self, fault: Fault) -> tuple[str, ...]:
+        """The statements that mend it, in their order."""
+
+    @abstractmethod
+    def _keys(self, findings: Sequence[Finding]) -> dict[str, object]:
+        """The parameters that say where to mend."""
+
+    @transition
+    def find_stray_shards(self, terms: FsckTerms) -> Conversation[list[int]]:
+        rows = yield self._ask_about("find_in_installation.strays", terms)
+        return [row["shard_id"] for row in rows]
+
+    @transition
+    def find_in_installation(self, terms: FsckTerms) -> Conversation[Sequence[Finding]]:
+        locks = yield self._ask_about("find_in_installation.locks", terms)
+        chores = yield self._ask_about("find_in_installation.chores", terms)
+        others = yield self._ask_about("find_in_installation.others", terms)
+        missing = sorted(set(CHORES) - {row["name"] for row in chores})
+        return [
+            *_of_locks(locks, terms.shard_count),
+            *(Finding(Fault.CHORE, None, name, None, "no row") for name in missing),
+            *(Finding(Fault(row["fault"]), None, row["subject"], None, row["seen"]) for row in others),
+        ]
+
+    @transition
+    def find_in_slice(self, shard: int, terms: FsckTerms, *, first: str, size: int) -> Conversation[Slice]:
+        span: dict[str, object] = {"shard_id": shard, "first": first, "last": AFTER_ALL}
+        rows = yield self._ask_about("find_in_slice.actions", terms, **span, size=size)
+        ids = [row["action_id"] for row in rows]
+        last = ids[-1] if len(ids) == size else AFTER_ALL
+        findings, cut = yield from self._found(shard, terms, ids, first, last)
+        ends_at = min(last, cut)
+        actions = sum(action_id <= ends_at for action_id in ids)
+        return Slice(findings, actions, None if ends_at == AFTER_ALL else _after(ends_at))
+
+    @transition
+    def find_again(self, shard: int, terms: FsckTerms, action_id: str) -> Conversation[Sequence[Finding]]:
+        span: dict[str, object] = {"shard_id": shard, "first": action_id, "last": action_id}
+        rows = yield self._ask_about("find_in_slice.actions", terms, **span, size=1)
+        findings, _ = yield from self._found(shard, terms, [row["action_id"] for row in rows], action_id, action_id)
+        return findings
+
+    def _found(
+        self, shard: int, terms: FsckTerms, ids: Sequence[str], first: str, last: str
+    ) -> Conversation[tuple[list[Finding], str]]:
+        """Faults of these actions and of all rows between two ids, and how far they were looked for."""
+        misplaced = {one for one in ids if shard_of(one, terms.shard_count) != shard}
+        findings, cut = [_misplaced(one, terms.shard_count, shard) for one in sorted(misplaced)], AFTER_ALL
+        for part in ("versions", "rows", "history"):
+            rows = yield self._ask_about(f"find_in_slice.{part}", terms, shard_id=shard, first=first, last=last)
+            # One that is in another shard is brought there with all that it has: nothing else is to be mended of it.
+            findings += [_finding_of(row, shard, terms) for row in rows if row["subject"] not in misplaced]
+            if len(rows) >= terms.limit:
+                cut = min(cut, rows[-1]["subject"])
+        return [finding for finding in findings if finding.subject <= cut], cut
+
+    @transition
+    def mend(self, findings: Sequence[Finding], terms: FsckTerms) -> Conversation[list[Finding]]:
+        fault, shard = findings[0].fault, findings[0].shard
+        if fault is Fault.MISPLACED:
+            return (yield from self._bring_home(findings, terms))
+        mended: set[tuple[str, str | None]] = set()
+        for part in self._parts(fault):
+            rows = yield self._ask_about(
+                f"mend.{part}", terms, **self._keys(findings), shard_id=shard, fresh_guid=_guid_of_lock(shard or 0)
+            )
+            mended |= {(row["subject"], row["guid"]) for row in rows}
+        return [finding for finding in findings if (finding.subject, finding.guid) in mended]
+
+    def _bring_home(self, findings: Sequence[Finding], terms: FsckTerms) -> Conversation[list[Finding]]:
+        mended = []
+        for finding in findings:
+            where: dict[str, object] = {
+                "shard_id": finding.shard,
+                "right_shard": shard_of(finding.subject, terms.shard_count),
+                "subject": finding.subject,
+            }
+            moved, *others = self._parts(Fault.MISPLACED)
+            if not (yield self._ask_about(f"mend.{moved}", terms, **where)):
+                continue
+            for part in others:
+                yield self._ask_about(f"mend.{part}", terms, **where)
+            mended.append(finding)
+        return mended
+
+
+def _of_locks(locks: Sequence[Row], shard_count: int) -> Iterator[Finding]:
+    there = {row["shard_id"] for row in locks}
+    for shard in range(shard_count):
+        if shard not in there:
+            yield Finding(Fault.NO_LOCK, shard, str(shard), None, "no row")
+    for row in locks:
+        shard, guid, seen = row["shard_id"], row["guid"], f"last held by {row['holder'] or 'nobody'}"
+        if not 0 <= shard < shard_count:
+            yield Finding(Fault.EXTRA_LOCK, shard, str(shard), guid, seen)
+        elif row["is_ahead"]:
+            yield Finding(Fault.LOCK_TIME, shard, str(shard), guid, seen)
+
+
+def _guid_of_lock(shard: int) -> UUID:
+    """Nobody holds it, so any will do that no other lock has."""
+    return UUID(int=shard)
+
+
+def _misplaced(action_id: str, shard_count: int, shard: int) -> Finding:
+    return Finding(Fault.MISPLACED, shard, action_id, None, f"it belongs into shard {shard_of(action_id, shard_count)}")
+
+
+def _finding_of(row: Row, shard: int, terms: FsckTerms) -> Finding:
+    fault = Fault(row["fault"])
+    if fault is Fault.ORPHAN and not 0 <= shard < terms.shard_count:
+        fault = Fault.STRAY  # no worker ever comes by
+    return Finding(fault, shard, row["subject"], row["guid"], row["seen"])
+
+
+def _after(action_id: str) -> str:
+    """The least that comes after an id, for no id has control characters in it."""
+    return f"{action_id}\x01"
