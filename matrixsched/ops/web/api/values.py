@@ -6,14 +6,16 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from matrixsched.errors import BadInput
 from matrixsched.ops.reading import read_time
 from matrixsched.rules.durations import parse_duration
 from matrixsched.rules.names import NAME_BYTES_MAX
+from matrixsched.rules.rates import parse_rate
 from matrixsched.rules.times import DURATION_MAX, TIME_MAX
+from matrixsched.rules.windows import parse_window
 
 T = TypeVar("T")
 
@@ -102,8 +104,9 @@ Duration = Annotated[
                 _SECONDS,
                 {
                     "type": "string",
-                    "pattern": r"^[0-9]{1,6}(ms|s|m|h|d)$",
-                    "description": "With a unit; also 1h30m, or ISO 8601 as in PT10S.",
+                    "pattern": r"^([0-9]+(\.[0-9]+)?|([0-9. ]+(ms|s|m|min|h|d|w) *)+|[Pp][Tt]?[0-9.TWDHMStwdhms]+)$",
+                    "maxLength": 40,
+                    "description": "With units, as in 1h30m, or ISO 8601, as in PT10S.",
                 },
             ],
             "examples": [90, "1h30m"],
@@ -111,6 +114,38 @@ Duration = Annotated[
         mode="validation",
     ),
     WithJsonSchema(_SECONDS, mode="serialization"),
+]
+
+
+def _text(parse: Callable[[str], object]) -> AfterValidator:
+    """Checked, and passed on as it was written."""
+
+    def checked(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(reading(checked))
+
+
+RateText = Annotated[
+    str,
+    Field(
+        max_length=40,
+        pattern=r"^ *[0-9]{1,10} */ *[0-9a-zA-Z. ]+$",
+        description="So many in a time, evenly.",
+        examples=["100/min", "5/s", "7/100ms"],
+    ),
+    _text(parse_rate),
+]
+WindowText = Annotated[
+    str,
+    Field(
+        max_length=20,
+        pattern=r"^ *[0-9]{1,2}(:[0-9]{2})? *[-–] *[0-9]{1,2}(:[0-9]{2})? *$",
+        description="A part of the day in local time; it may lie over midnight.",
+        examples=["08:00-12:00", "22:00-06:00"],
+    ),
+    _text(parse_window),
 ]
 
 
