@@ -226,7 +226,7 @@ ENDPOINTS = (
         takes_request_id=True,
         has_guid=True,
     ),
-    Endpoint("POST", "/actions/batch", schedule_batch, refuses=(CONFLICT, NOT_FOUND)),
+    Endpoint("POST", "/bulk/actions/schedule", schedule_batch, refuses=(CONFLICT, NOT_FOUND)),
     Endpoint("GET", "/actions", list_actions, Role.VIEWER),
     Endpoint("GET", "/actions/{id}", get_action, Role.VIEWER, has_guid=True),
     Endpoint(

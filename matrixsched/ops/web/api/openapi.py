@@ -125,7 +125,8 @@ class _Schemas:
 
     def properties(self, model: type[BaseModel]) -> dict[str, Any]:
         """Of a query: a parameter each, and no schema of their own."""
-        return model.model_json_schema(ref_template=REFERENCE).get("properties", {})
+        found: dict[str, Any] = model.model_json_schema(ref_template=REFERENCE)["properties"]
+        return found
 
 
 def _name(model: type[BaseModel]) -> str:

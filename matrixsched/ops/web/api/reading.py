@@ -144,7 +144,7 @@ def read_guid(headers: Mapping[str, str]) -> UUID | None:
     except ValueError:
         pass
     raise Refused(
-        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
         "If-Match must be one guid in quotation marks, as ETag gave it",
         errors=[{"parameter": "If-Match", "detail": "is no guid in quotation marks"}],
     )
@@ -156,7 +156,7 @@ def read_request_id(headers: Mapping[str, str]) -> str | None:
         return None
     if not given.strip() or not given.isascii() or not given.isprintable() or len(given) > KEY_BYTES_MAX:
         raise Refused(
-            HTTPStatus.BAD_REQUEST,
+            HTTPStatus.UNPROCESSABLE_ENTITY,
             f"Idempotency-Key must be 1 to {KEY_BYTES_MAX} printable ASCII characters, such as a UUID",
             errors=[{"parameter": "Idempotency-Key", "detail": "cannot be the name of a request"}],
         )

@@ -74,26 +74,25 @@ class Api:
         return respond(await endpoint.function(asked, **given))
 
     def _find(self, method: str, segments: tuple[str, ...]) -> tuple[Endpoint, Mapping[str, str]]:
-        fitting = self._fitting(segments)
-        for known in fitting:
-            endpoint = self._by_path[known].get("GET" if method == "HEAD" else method)
-            if endpoint is not None:
-                places = zip(known, segments, strict=True)
-                return endpoint, {name.strip("{}"): _text(raw) for name, raw in places if name[:1] == "{"}
-        if fitting:
-            methods = {method for known in fitting for method in self._by_path[known]}
-            allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+        known = next((known for known in self._by_path if _fits(known, segments)), None)
+        if known is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND, f"there is no such path: GET {PREFIX}/openapi.json tells which there are"
+            )
+        here = self._by_path[known]
+        endpoint = here.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
+            allowed = ", ".join(sorted({*here, *(["HEAD"] if "GET" in here else [])}))
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"this path knows {allowed}", headers={"Allow": allowed})
-        raise Refused(HTTPStatus.NOT_FOUND, f"there is no such path: GET {PREFIX}/openapi.json tells which there are")
-
-    def _fitting(self, segments: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """A word goes before a name."""
-        fitting = [known for known in self._by_path if len(known) == len(segments) and _fits(known, segments)]
-        return sorted(fitting, key=lambda known: [segment[:1] == "{" for segment in known])
+        places = zip(known, segments, strict=True)
+        return endpoint, {name.strip("{}"): _text(raw) for name, raw in places if name[:1] == "{"}
 
 
 def _fits(known: tuple[str, ...], segments: tuple[str, ...]) -> bool:
-    return all(mine == theirs or (mine[:1] == "{" and theirs) for mine, theirs in zip(known, segments, strict=True))
+    """No two paths fit the same segments: whatever may be an id is no word of ours in its place."""
+    return len(known) == len(segments) and all(
+        mine == theirs or (mine[:1] == "{" and theirs) for mine, theirs in zip(known, segments, strict=True)
+    )
 
 
 def _check_genuine(access: Access, visitor: Visitor, request: Request) -> None:

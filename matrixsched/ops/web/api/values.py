@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 PAGE_MAX: Final = 1000
 PAGE_DEFAULT: Final = 100
+DURATION_LENGTH_MAX: Final = 40
 IT: Final = "it"
 """What readers call what they read; where it stands is told beside."""
 
@@ -66,6 +67,8 @@ def _read_duration(given: object) -> timedelta:
     if isinstance(given, timedelta):
         return given
     if isinstance(given, str):
+        if len(given) > DURATION_LENGTH_MAX:
+            raise refused(f"is longer than {DURATION_LENGTH_MAX} characters")
         return parse_duration(given, IT)
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise refused('must be a number of seconds, or a text such as "250ms", "10s" or "1h30m"')
@@ -105,7 +108,7 @@ Duration = Annotated[
                 {
                     "type": "string",
                     "pattern": r"^([0-9]+(\.[0-9]+)?|([0-9. ]+(ms|s|m|min|h|d|w) *)+|[Pp][Tt]?[0-9.TWDHMStwdhms]+)$",
-                    "maxLength": 40,
+                    "maxLength": DURATION_LENGTH_MAX,
                     "description": "With units, as in 1h30m, or ISO 8601, as in PT10S.",
                 },
             ],
