@@ -27,7 +27,8 @@ queues.
 A server without tokens answers its own machine only, without any. `X-Operator` says for whom a program acts; it goes
 into the audit log. A browser with a session sends its `X-CSRF-Token` with every change.
 
-**Ids in paths** are percent-encoded, each as one segment: a slash is %2F.
+**Ids in paths** are percent-encoded, each as one segment: a slash is %2F. Only `.` and `..`, which clients take for
+steps of a path, cannot stand there.
 
 **Durations** are a number of seconds, or a text such as "250ms", "10s", "1h30m". **Times** are ISO 8601 with an offset.
 
