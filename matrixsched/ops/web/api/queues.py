@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from matrixsched.errors import BadInput, InvalidTask, TaskTooLarge, WrongUse
+from matrixsched.errors import BadInput, WrongUse
 from matrixsched.ops import changes, queues
 from matrixsched.ops.queues import COUNT_MAX, Named, Standing
 from matrixsched.ops.web.access import Role
@@ -239,7 +239,7 @@ def _item(queue: Named, place: int, task: QueueTaskGiven) -> NewItem:
         if task.at is not None and task.delay is not None:
             raise BadInput("a task has at or delay, not both")
         return NewItem(queue=queue.number, data=_bytes(queue, task), at=task.at, delay=task.delay or timedelta(0))
-    except (WrongUse, InvalidTask, TaskTooLarge, BadInput) as error:
+    except BadInput as error:
         raise Refused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"#/tasks/{place}: {error.args[0]}. Nothing was put",

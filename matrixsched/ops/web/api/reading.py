@@ -169,8 +169,9 @@ def read_request_id(headers: Mapping[str, str]) -> str | None:
 def _refusal(error: ValidationError, part: str) -> Refused:
     faults = error.errors(include_input=False, include_url=False, include_context=False)
     if part == "body" and any(fault["type"] == "json_invalid" for fault in faults):
-        # Ours has read it, pydantic's has not: as with half a surrogate pair, which is no text.
-        return Refused(HTTPStatus.BAD_REQUEST, f"the body cannot be read as JSON: {faults[0]['msg']}")
+        # Ours has read it, pydantic's has not.
+        why = "a text in it is none, for it holds half a surrogate pair"
+        return Refused(HTTPStatus.BAD_REQUEST, f"the body cannot be read as JSON: {why}")
     where = "pointer" if part == "body" else "parameter"
     told = [{where: _place(fault["loc"], part), "detail": _lowered(fault["msg"])} for fault in faults]
     return _faulty(part, list({tuple(one.items()): one for one in told}.values()))

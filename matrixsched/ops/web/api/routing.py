@@ -27,7 +27,8 @@ CSRF_HEADER: Final = "x-csrf-token"
 
 
 def api_routes() -> list[BaseRoute]:
-    return [Route(f"{PREFIX}/{{rest:path}}", Api(ENDPOINTS))]
+    api = Api(ENDPOINTS)
+    return [Route(PREFIX, api), Route(f"{PREFIX}/{{rest:path}}", api)]
 
 
 class Api:
@@ -112,7 +113,7 @@ def _split(scope: Scope) -> tuple[str, tuple[str, ...]]:
         count = before.count("/") + 1
         if unquote("/".join(sent[:count])) == before:
             return quote(root), tuple(sent[count:])
-    return quote(root), tuple(quote(segment) for segment in scope["path_params"]["rest"].split("/"))
+    return quote(root), tuple(quote(segment) for segment in scope["path_params"].get("rest", "").split("/"))
 
 
 def _text(segment: str) -> str:
