@@ -15,7 +15,7 @@ from matrixsched import App
 from matrixsched.ops.web.api.table import PREFIX
 from matrixsched.web import dashboard
 
-VIEWER, OPERATOR = "viewer's token", "operator's token"
+VIEWER, OPERATOR = "the token of the viewer", "the token of the operator"
 PROBLEM = "application/problem+json"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from ipaddress import ip_address
 
 from matrixsched.app import App
@@ -28,8 +29,6 @@ def run_server(app: App, settings: Settings) -> None:
     site = dashboard(app, viewer_token=settings.web_viewer_token, operator_token=settings.web_operator_token)
     config = uvicorn.Config(
         site,
-        host=settings.web_host,
-        port=settings.web_port,
         log_level="warning",
         access_log=False,  # an id in a path may be somebody's name
         server_header=False,
@@ -39,9 +38,23 @@ def run_server(app: App, settings: Settings) -> None:
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         proxy_headers=False,
     )
-    host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
-    say(f"the dashboard of {app.store.description} is at http://{host}:{settings.web_port}/; stop it with Ctrl-C.")
-    uvicorn.Server(config).run()
+    with listening(settings) as listener:
+        host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
+        port = listener.getsockname()[1]
+        say(f"the dashboard of {app.store.description} is at http://{host}:{port}/; stop it with Ctrl-C.")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def listening(settings: Settings) -> socket.socket:
+    """Whoever connects from now on is answered, though perhaps in a moment."""
+    family = socket.AF_INET6 if ":" in settings.web_host else socket.AF_INET
+    try:
+        return socket.create_server((settings.web_host, settings.web_port), family=family)
+    except OSError as error:
+        where = f"port {settings.web_port} of {settings.web_host}"
+        raise ConfigurationError(
+            [f"nothing can listen on {where} ({error.strerror}): choose another web_port"]
+        ) from None
 
 
 def check_reach(settings: Settings) -> None:
