@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 from ipaddress import ip_address
 
 from matrixsched.app import App
 from matrixsched.config import Settings, variable_of
 from matrixsched.errors import ConfigurationError, WebExtraMissing
+from matrixsched.ops.exits import DONE
 from matrixsched.ops.render import say
 
 try:
@@ -38,6 +41,9 @@ def run_server(app: App, settings: Settings) -> None:
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         proxy_headers=False,
     )
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn ends by raising again what it was told by: to be told to end is no failure.
+        signal.signal(kind, lambda *_: sys.exit(DONE))
     with listening(settings) as listener:
         host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
         port = listener.getsockname()[1]

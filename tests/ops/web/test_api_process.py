@@ -39,7 +39,10 @@ def serving(url: str, folder: Path, *options: str, **variables: str) -> Iterator
 
 
 @pytest.mark.slow
-def test_programs_of_any_language_schedule_over_a_connection(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_programs_of_any_language_schedule_over_a_connection(
+    database_url: str, tmp_path: Path, told: signal.Signals
+) -> None:
     App(database_url).sync.init(shards=4)
     tokens = {"MATRIXSCHED_WEB_VIEWER_TOKEN": VIEWER, "MATRIXSCHED_WEB_OPERATOR_TOKEN": OPERATOR}
     with serving(database_url, tmp_path, "--web-port", "0", **tokens) as (process, log):
@@ -56,7 +59,7 @@ def test_programs_of_any_language_schedule_over_a_connection(database_url: str, 
             assert "server" not in read.headers
             with httpx.Client() as other:
                 assert other.get(f"{here[1]}/healthz").text == "alive\n"
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(told)
         assert process.wait(30) == 0, log.read_text()
         said = log.read_text()
         assert VIEWER not in said
