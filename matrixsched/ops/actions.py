@@ -5,17 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from matrixsched.app import App
+from matrixsched.handlers import Handler
 from matrixsched.ops.bulk import FINISHED_BADLY
 from matrixsched.ops.render import Facts, Id, age, as_argument
+from matrixsched.ops.repetition import exclusion_text, misfire_text
+from matrixsched.payloads import encode_unregistered
 from matrixsched.rules.action import UNGATED, Action, Outcome, PastAttempt, State, parked_lane, suspect_lane
 from matrixsched.rules.durations import duration_text
-from matrixsched.rules.exclusions import Daily, Exclusion, Period
 from matrixsched.rules.lanes import is_gated
 from matrixsched.rules.retry import Retry
-from matrixsched.rules.schedule import CatchUp, Cron, Every, Repeat
+from matrixsched.rules.schedule import Cron, Every, Repeat
 from matrixsched.store.values import WaitingRow
 
 Sections = Mapping[str, Facts | Sequence[Facts]]
@@ -40,6 +43,13 @@ def row(action: Action, *, with_payload: bool = False) -> Facts:
 
 def payload_text(action: Action) -> str:
     return action.spec.payload.decode("utf-8", "replace")
+
+
+def payload_for(handler: Handler[..., Any], plain: object) -> object:
+    """JSON values as a handler's payload, of the type that it takes; InvalidPayload if they are none."""
+    if not handler.takes_payload:
+        return plain
+    return handler.decode(encode_unregistered(handler.name, plain), handler.version)
 
 
 def _value(outcome: Outcome | None) -> str | None:
@@ -118,19 +128,9 @@ def _repeat(repeat: Repeat) -> str:
             rule += f" --repeated {repeat.repeated}"
         case Every():
             rule = f"--every {duration_text(repeat.interval)}" + (" after the end of a run" if repeat.after_end else "")
-    misfire = f"catch-up:{repeat.misfire.limit}" if isinstance(repeat.misfire, CatchUp) else repeat.misfire
     jitter = f" --jitter {duration_text(repeat.jitter)}" if repeat.jitter else ""
-    exclude = "".join(f" --exclude {_exclusion(one)}" for one in repeat.exclude)
-    return f"{rule} --misfire {misfire}{jitter}{exclude}"
-
-
-def _exclusion(exclusion: Exclusion) -> str:
-    match exclusion:
-        case Daily(start, end):
-            return f"{start.isoformat()}-{end.isoformat()}"
-        case Period(start, end):
-            return f"{start.isoformat()}/{end.isoformat()}"
-    return exclusion.isoformat()
+    exclude = "".join(f" --exclude {exclusion_text(one)}" for one in repeat.exclude)
+    return f"{rule} --misfire {misfire_text(repeat.misfire)}{jitter}{exclude}"
 
 
 def _status(action: Action, row: WaitingRow | None, now: datetime) -> Facts:

@@ -98,10 +98,12 @@ class Tally:
         }
 
 
-async def count(app: App, verb: Verb, selection: Selection) -> Tally:
-    """How many there are that the verb would change, which is nothing yet."""
+async def count(app: App, verb: Verb, selection: Selection, *, count_max: int | None = None) -> Tally:
+    """How many there are that the verb would change, which is nothing yet; counting stops at `count_max`."""
     tally = Tally(verb)
     async for action in selection.of(app):
+        if tally.matched == count_max:
+            break
         tally.matched += 1
         tally.running += action.status.running
         tally.skipped += action.status.state not in ALLOWED[verb]

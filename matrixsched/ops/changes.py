@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.quota import QuotaSettings
+from matrixsched.rules.semaphore import Semaphore
 from matrixsched.rules.templates import Template
 
 # Actions.
@@ -109,13 +110,15 @@ async def resume_template(operator: Operator, name: str) -> Template:
         return written
 
 
-async def stop_template(operator: Operator, name: str) -> int:
-    """Cancel everything of it that has not gone out; how many that were."""
+async def stop_template(operator: Operator, name: str, progress: Callable[[int], object] | None = None) -> int:
+    """Cancel everything of it that has not gone out; how many that were. `progress` is told how many so far."""
     before = await templates.standing(operator.app, name)
     async with operator.noting("stop_template", name, before.row) as note:
 
         def tell(cancelled: int) -> None:
             note.after = {"cancelled": cancelled}
+            if progress is not None:
+                progress(cancelled)
 
         cancelled = await operator.app.templates.stop(name, progress=tell)
         tell(cancelled)
@@ -160,12 +163,39 @@ async def resume_limit(operator: Operator, name: str) -> bool:
         return resumed
 
 
+async def slow_down_limit(
+    operator: Operator, name: str, until: datetime | timedelta, *, rate: str | None = None, reason: str = ""
+) -> Limit:
+    async with operator.noting("slow_down_limit", name, await _limit(operator, name)) as note:
+        slowed = await operator.app.limits.slow_down(name, until, rate=rate, reason=reason)
+        note.after = {"slowed_until": slowed.slow_until, "slowed_to": rate or "nothing", "reason": slowed.slow_reason}
+        return slowed
+
+
 async def _limit(operator: Operator, name: str) -> Facts:
     before = await limits.standing_or_none(operator.app, name)
     return {} if before is None else before.row
 
 
 # Semaphores.
+
+
+async def set_semaphore(operator: Operator, wanted: Semaphore) -> semaphores.Standing:
+    """Make it, or change it to be so."""
+    before = await semaphores.standing_or_none(operator.app, wanted.key)
+    async with operator.noting("set_semaphore", wanted.key, {} if before is None else before.facts) as note:
+        standing = await semaphores.created(operator.app, wanted)
+        if standing.semaphore != wanted:
+            standing = await semaphores.changed(
+                operator.app,
+                wanted.key,
+                wanted.active,
+                wanted.try_release,
+                hold_for=wanted.hold_for,
+                holds_for_good=wanted.hold_for is None,
+            )
+        note.after = standing.facts
+        return standing
 
 
 async def update_semaphore(

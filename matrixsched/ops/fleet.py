@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from matrixsched.app import App
@@ -20,10 +20,9 @@ LATELY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerAtWork:
+class WorkerAtWork(WorkerSeen):
     """A worker that is there, and what it did in the last minutes."""
 
-    seen: WorkerSeen
     attempts: int
     went_wrong: int
 
@@ -86,7 +85,7 @@ def workers_at_work(seen: Sequence[WorkerSeen], told: Sequence[WorkerMinute], no
         if minute.worker in lately and minute.minute > now - MINUTE * LATELY:
             lately[minute.worker].add(minute)
     return [
-        WorkerAtWork(seen=one, attempts=lately[one.name].attempts, went_wrong=lately[one.name].went_wrong)
+        WorkerAtWork(**asdict(one), attempts=lately[one.name].attempts, went_wrong=lately[one.name].went_wrong)
         for one in seen
         if one.name in lately
     ]

@@ -19,7 +19,7 @@ from matrixsched.queues.database import DatabaseStorage
 from matrixsched.queues.tasks import task_class
 from matrixsched.rules.contract import QueueContract, plain_value, value_from_plain
 from matrixsched.rules.durations import duration_text
-from matrixsched.rules.queues import PROCESSORS_MAX, QUEUE_MAX, DeadTask, QueueSettings, QueueStat
+from matrixsched.rules.queues import PROCESSORS_MAX, QUEUE_MAX, DeadTask, NewItem, QueueSettings, QueueStat
 from matrixsched.rules.times import check_integer
 from matrixsched.store.queues import PeekedTask, QueueCounts, WorkerReport
 from matrixsched.worker.managing import FRESH
@@ -251,12 +251,17 @@ def _at_work(report: WorkerReport, queue: int) -> Facts:
 
 def data_text(contract: QueueContract | None, data: bytes) -> str:
     """As JSON by the contract; what is not as it says, or has none, as base64."""
+    fields = fields_of(contract, data)
+    return f"base64:{b64encode(data).decode()}" if fields is None else json.dumps(fields, ensure_ascii=False)
+
+
+def fields_of(contract: QueueContract | None, data: bytes) -> dict[str, Any] | None:
+    """What is in a task by its contract; None if it is not as that says, or there is none."""
     if contract is not None:
         with suppress(TaskUnreadable, TaskTooNew):
             task = decode(contract, data)
-            fields = {one.name: plain_value(getattr(task, one.name)) for one in contract.fields}
-            return json.dumps(fields, ensure_ascii=False)
-    return f"base64:{b64encode(data).decode()}"
+            return {one.name: plain_value(getattr(task, one.name)) for one in contract.fields}
+    return None
 
 
 async def inside(app: App, queue: Named, *, tasks: int, dead: int, after: int, with_data: bool) -> Inside:
@@ -280,7 +285,7 @@ async def _workers_of(app: App, number: int) -> list[WorkerReport]:
 # What is put.
 
 
-def data_of(queue: Named, given: object) -> bytes:
+def data_of(queue: Named, given: object, argument: str = "--data") -> bytes:
     """The bytes of a task whose fields were typed as JSON; bytes are in base64 there. No value is ever repeated."""
     contract = queue.contract
     if contract is None:
@@ -288,20 +293,22 @@ def data_of(queue: Named, given: object) -> bytes:
             f"the fields of {queue} are not known here: give its contract by --contract FILE or --app MODULE:APP"
         )
     if not isinstance(given, dict):
-        raise WrongUse(f"--data must be an object with the fields of {queue}, as in --data '{_example(contract)}'")
+        raise WrongUse(
+            f"{argument} must be an object with the fields of {queue}, as in {argument} '{_example(contract)}'"
+        )
     types = {one.name: one.type for one in contract.fields}
     missing = [one.name for one in contract.fields if one.default is None and one.name not in given]
     strange = [name for name in given if name not in types]
     if strange:
         raise WrongUse(f"{queue} has no field {strange[0]!r:.80}: it has {', '.join(types) or 'none'}")
     if missing:
-        raise WrongUse(f"--data has no {', '.join(missing)}: {queue} needs it, and it has no default")
+        raise WrongUse(f"{argument} has no {', '.join(missing)}: {queue} needs it, and it has no default")
     values: dict[str, Any] = {}
     for name, plain in given.items():
         try:
             values[name] = value_from_plain(types[name], plain)
         except ValueError as error:
-            raise WrongUse(f"the field {name!r} in --data {error}") from None
+            raise WrongUse(f"the field {name!r} in {argument} {error}") from None
     return encode(task_class(contract)(**values))
 
 
@@ -313,11 +320,17 @@ def _example(contract: QueueContract) -> str:
 
 async def put(app: App, queue: Named, data: bytes, *, at: datetime | None, delay: timedelta) -> int:
     """The name is noted as well, so that it is known where there is no contract."""
+    (id,) = await put_many(app, queue, [NewItem(queue=queue.number, data=data, at=at, delay=delay)])
+    return id
+
+
+async def put_many(app: App, queue: Named, items: Sequence[NewItem]) -> list[int]:
+    """Tasks of one queue, all or none; their ids, in that order."""
     async with app:
-        id = await storage_of(app).put(queue.number, data, at=at, delay=delay)
+        ids = await storage_of(app).put_many(items)
         if queue.name is not None:
             await storage_of(app).change_settings(queue.number, lambda before: replace(before, name=queue.name))
-        return id
+        return ids
 
 
 # What is changed.

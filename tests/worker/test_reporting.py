@@ -51,8 +51,8 @@ async def test_attempts_are_told_of_their_minute_with_how_late_they_began(
     assert (seen.late_s(0.5), seen.went_wrong) == (2.5, 1)
     (one,) = seen.workers
     assert (one.attempts, one.went_wrong) == (3, 1)
-    assert (one.seen.name, one.seen.slots, one.seen.handlers) == ("host/1", 100, ("work",))
-    assert one.seen.started_at == one.seen.seen_at == clock.now()
+    assert (one.name, one.slots, one.handlers) == ("host/1", 100, ("work",))
+    assert one.started_at == one.seen_at == clock.now()
 
 
 async def test_a_report_that_is_sent_twice_counts_once(app: App, worker: Worker, clock: ManualClock) -> None:
@@ -101,7 +101,7 @@ async def test_a_worker_that_left_or_is_silent_is_not_among_those_seen(
 ) -> None:
     await worker.minutes.step()
     clock.advance(timedelta(seconds=70))
-    assert [one.seen.name for one in (await overview(app)).workers] == ["host/1"]
+    assert [one.name for one in (await overview(app)).workers] == ["host/1"]
     clock.advance(timedelta(seconds=10))
     assert (await overview(app)).workers == []
     await worker.minutes.step()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from datetime import date, time
 from typing import Annotated, Any
 
 from matrixsched.errors import WrongUse
 from matrixsched.ops.commands.toolkit import text_option
-from matrixsched.ops.reading import read_duration, read_time
+from matrixsched.ops.reading import read_duration
+from matrixsched.ops.repetition import read_exclusion, read_misfire
 from matrixsched.rules.crontab import Repeated, Skipped
-from matrixsched.rules.exclusions import Daily, Exclusion, Period
-from matrixsched.rules.schedule import Misfire, Repeat, catch_up, cron, every
+from matrixsched.rules.schedule import Repeat, cron, every
 
 EveryOption = Annotated[str | None, text_option("DURATION", "Repeat at this interval, as in 1h.")]
 CronOption = Annotated[str | None, text_option("CRON", 'Repeat by the calendar, as in "0 9 * * *".')]
@@ -56,9 +54,9 @@ def read_repeat(
         name: value
         for name, value in (
             ("zone", zone),
-            ("misfire", None if misfire is None else _misfire(misfire)),
+            ("misfire", None if misfire is None else read_misfire("--misfire", misfire)),
             ("jitter", None if jitter is None else read_duration("--jitter", jitter)),
-            ("exclude", [_exclusion(text) for text in exclude or ()] or None),
+            ("exclude", [read_exclusion("--exclude", text) for text in exclude or ()] or None),
         )
         if value is not None
     }
@@ -69,32 +67,3 @@ def read_repeat(
     if rest:
         raise WrongUse(f"--{next(iter(rest))} goes with --every or --cron")
     return None
-
-
-def _misfire(text: str) -> Misfire:
-    match text.partition(":"):
-        case ("once" | "skip") as word, "", "":
-            return word
-        case "catch-up", ":", number if number.isdecimal():
-            return catch_up(int(number))
-    raise WrongUse(f"--misfire is {text!r:.80}, but must be once, skip or catch-up:N")
-
-
-_DAILY = re.compile(r"(\d\d:\d\d(?::\d\d)?)-(\d\d:\d\d(?::\d\d)?)")
-
-
-def _exclusion(text: str) -> Exclusion:
-    try:
-        if daily := _DAILY.fullmatch(text):
-            return Daily(*(time.fromisoformat(part) for part in daily.groups()))
-        if "/" in text:
-            start, end = (read_time("--exclude", part) for part in text.split("/"))
-            return Period(start, end)
-        return date.fromisoformat(text)
-    except ValueError as error:
-        if isinstance(error, WrongUse):
-            raise
-        raise WrongUse(
-            f"--exclude is {text!r:.80}, but must be a date (2026-12-25), a daily window (22:00-06:00) or two times "
-            "(2026-12-24T12:00Z/2026-12-27T06:00Z)"
-        ) from None

@@ -11,6 +11,7 @@ import typer
 from matrixsched.app import App
 from matrixsched.calls import Exists, Scheduled
 from matrixsched.errors import ActionExists, WrongUse
+from matrixsched.ops.actions import payload_for
 from matrixsched.ops.commands.repeating import (
     CronOption,
     EveryOption,
@@ -26,7 +27,6 @@ from matrixsched.ops.commands.toolkit import AsJson, Given, end_unconfirmed, is_
 from matrixsched.ops.reading import read_duration, read_payload, read_time
 from matrixsched.ops.render import Facts, as_argument, say, show_facts
 from matrixsched.ops.settings import OF_THE_DATABASE
-from matrixsched.payloads import encode_unregistered
 
 
 def register(cli: typer.Typer) -> None:
@@ -133,10 +133,7 @@ def _payload(app: App, handler: str, text: str | None, *, is_checked: bool) -> o
     plain = read_payload(text)
     if not is_checked:
         return plain
-    registered = app.handlers.named(handler)
-    if not registered.takes_payload:
-        return plain
-    return registered.decode(encode_unregistered(handler, plain), registered.version)
+    return payload_for(app.handlers.named(handler), plain)
 
 
 def _writing(app: App, handler: str, asked: Mapping[str, Any]) -> Callable[[], Awaitable[Scheduled]]:

@@ -29,6 +29,8 @@ class Desk:
 
     async def open(self) -> None:
         """Where this is mounted into another application nobody says when it begins: so it does with a request."""
+        if self._is_open:
+            return
         async with self._opening:
             if not self._is_open:
                 await self.app.open()

@@ -63,8 +63,7 @@ class Guard:
             with anyio.fail_after(self._request_max_s):
                 await self._site(scope, _Bounded(receive, headers, self._body_bytes_max), answer)
         except TimeoutError:
-            waited = f"this took longer than {self._request_max_s:g} s and was given up: ask for less"
-            await self._refuse(Refused(HTTPStatus.SERVICE_UNAVAILABLE, waited), scope, receive, answer)
+            await self._refuse(_too_late(scope["method"], self._request_max_s), scope, receive, answer)
         except Refused as refused:
             await self._refuse(refused, scope, receive, answer)
 
@@ -112,6 +111,13 @@ class _Bounded:
         if self._read > self._most:
             raise _too_large(self._most)
         return message
+
+
+def _too_late(method: str, most_s: float) -> Refused:
+    waited = f"this took longer than {most_s:g} s and was given up"
+    if method in SAFE_METHODS:
+        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{waited}: ask for less")
+    return Refused(HTTPStatus.GATEWAY_TIMEOUT, f"{waited}: it may be done, or a part of it; look before you repeat it")
 
 
 def _too_large(most: int) -> Refused:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -50,9 +50,17 @@ _STATUS: Final[tuple[tuple[type[MatrixSchedError], HTTPStatus], ...]] = (
 class Refused(Exception):
     """A request that is answered by a problem, wherever that is found out."""
 
-    def __init__(self, status: HTTPStatus, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        """`errors` tell what is wrong with which part of the request, where there may be several."""
         super().__init__(detail)
-        self.status, self.detail, self.headers = status, detail, dict(headers or {})
+        self.status, self.detail, self.headers, self.errors = status, detail, dict(headers or {}), list(errors)
 
 
 def status_of(error: MatrixSchedError) -> HTTPStatus:
@@ -70,10 +78,11 @@ def refusal_of(error: MatrixSchedError) -> Refused:
 
 def problem(refused: Refused, *, instance: str = "") -> JSONResponse:
     """`type` is about:blank: the status tells the kind, `detail` what is wrong here and what to do."""
-    body = {
+    body: dict[str, object] = {
         "type": "about:blank",
         "title": refused.status.phrase,
         "status": int(refused.status),
         "detail": refused.detail,
-    } | ({"instance": instance} if instance else {})
+    }
+    body |= ({"instance": instance} if instance else {}) | ({"errors": refused.errors} if refused.errors else {})
     return JSONResponse(body, status_code=refused.status, headers=refused.headers, media_type=MEDIA_TYPE)

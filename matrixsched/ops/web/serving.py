@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import sys
 from ipaddress import ip_address
 
 from matrixsched.app import App
 from matrixsched.config import Settings, variable_of
 from matrixsched.errors import ConfigurationError, WebExtraMissing
+from matrixsched.ops.exits import DONE
 from matrixsched.ops.render import say
 
 try:
@@ -28,8 +32,6 @@ def run_server(app: App, settings: Settings) -> None:
     site = dashboard(app, viewer_token=settings.web_viewer_token, operator_token=settings.web_operator_token)
     config = uvicorn.Config(
         site,
-        host=settings.web_host,
-        port=settings.web_port,
         log_level="warning",
         access_log=False,  # an id in a path may be somebody's name
         server_header=False,
@@ -39,9 +41,26 @@ def run_server(app: App, settings: Settings) -> None:
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         proxy_headers=False,
     )
-    host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
-    say(f"the dashboard of {app.store.description} is at http://{host}:{settings.web_port}/; stop it with Ctrl-C.")
-    uvicorn.Server(config).run()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn ends by raising again what it was told by: to be told to end is no failure.
+        signal.signal(kind, lambda *_: sys.exit(DONE))
+    with listening(settings) as listener:
+        host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
+        port = listener.getsockname()[1]
+        say(f"the dashboard of {app.store.description} is at http://{host}:{port}/; stop it with Ctrl-C.")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def listening(settings: Settings) -> socket.socket:
+    """Whoever connects from now on is answered, though perhaps in a moment."""
+    family = socket.AF_INET6 if ":" in settings.web_host else socket.AF_INET
+    try:
+        return socket.create_server((settings.web_host, settings.web_port), family=family)
+    except OSError as error:
+        where = f"port {settings.web_port} of {settings.web_host}"
+        raise ConfigurationError(
+            [f"nothing can listen on {where} ({error.strerror}): choose another web_port"]
+        ) from None
 
 
 def check_reach(settings: Settings) -> None:

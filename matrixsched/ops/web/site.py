@@ -19,6 +19,7 @@ from matrixsched.app import App
 from matrixsched.errors import MatrixSchedError
 from matrixsched.observe.metrics import Metrics
 from matrixsched.ops.web.access import Access, Tokens
+from matrixsched.ops.web.api.routing import api_routes
 from matrixsched.ops.web.desk import Desk, desk_of, visitor_of
 from matrixsched.ops.web.guard import Guard
 from matrixsched.ops.web.problems import Refused, problem, refusal_of
@@ -54,12 +55,14 @@ def site(desk: Desk) -> Starlette:
             Route("/metrics", tell_metrics),
             Route("/healthz", is_alive),
             Route("/readyz", is_ready),
+            *api_routes(),
         ],
         lifespan=life,
         exception_handlers={
             Refused: answer_refusal,
             MatrixSchedError: answer_error,
             HTTPException: answer_http_error,
+            Exception: answer_surprise,
         },
     )
     built.state.desk = desk
@@ -95,4 +98,10 @@ async def answer_error(request: Request, error: Exception) -> Response:
 async def answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     refused = Refused(HTTPStatus(error.status_code), str(error.detail), headers=error.headers)
+    return problem(refused, instance=request.url.path)
+
+
+async def answer_surprise(request: Request, error: Exception) -> Response:
+    """A mistake of ours; what it was stands in the log of whoever serves this."""
+    refused = Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a mistake of the server: see its log")
     return problem(refused, instance=request.url.path)

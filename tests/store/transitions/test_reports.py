@@ -118,3 +118,49 @@ async def test_waking_workers_writes_nothing(scene: Scene):
     before = await scene.contents()
     await scene.run(scene.do.wake())
     assert await scene.contents() == before
+
+
+# A look at so many, of which some fit.
+
+
+async def test_looks_go_through_everything_once_however_little_fits(scene: Scene):
+    names = [f"a{number:02}" for number in range(20)]
+    await scene.send([scene.new(name, shard=shard) for shard in range(SHARDS) for name in names])
+    await scene.send([scene.new("rare", shard=2, handler="rare")])
+    for wanted, expected in (
+        (ActionFilter(), 20 * SHARDS + 1),
+        (ActionFilter(handler="rare"), 1),
+        (ActionFilter(id_prefix="a1"), 10 * SHARDS),
+        (ActionFilter(handler="nobody"), 0),
+        (ActionFilter(state=State.DONE), 0),
+    ):
+        seen, looks, after = [], 0, None
+        while True:
+            look = await scene.run(scene.do.look(wanted, after=after, limit=5, look_max=7))
+            assert len(look.actions) <= 5
+            seen += [(action.meta.shard, action.id) for action in look.actions]
+            looks, after = looks + 1, look.after
+            if after is None:
+                break
+        assert len(seen) == len(set(seen)) == expected
+        assert seen == sorted(seen)
+        assert looks >= (20 * SHARDS + 1) // 7
+
+
+async def test_a_look_that_found_a_page_goes_on_behind_its_last_action(scene: Scene):
+    await scene.send([scene.new(name) for name in "abcdef"])
+    look = await scene.run(scene.do.look(ActionFilter(), after=None, limit=2, look_max=5))
+    assert [action.id for action in look.actions] == ["a", "b"]
+    assert look.after == (0, "b")
+    look = await scene.run(scene.do.look(ActionFilter(handler="nobody"), after=(0, "b"), limit=2, look_max=2))
+    assert (look.actions, look.after) == ([], (0, "d"))
+
+
+async def test_looks_neither_skip_nor_repeat_when_something_is_written_between_them(scene: Scene):
+    await scene.send([scene.new(name) for name in "bdfh"])
+    look = await scene.run(scene.do.look(ActionFilter(handler="nobody"), after=None, limit=2, look_max=2))
+    assert look.after == (0, "d")
+    await scene.send([scene.new(name) for name in "aceg"])
+    rest = await scene.run(scene.do.look(ActionFilter(), after=look.after, limit=10, look_max=10))
+    assert [action.id for action in rest.actions] == ["e", "f", "g", "h"]
+    assert rest.after is None
