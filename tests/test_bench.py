@@ -54,6 +54,7 @@ WORKLOADS = {
         "queue-floor",
         "latency-floor",
         "lateness-floor",
+        "web-api",
         "floor",
     },
 }

@@ -43,6 +43,8 @@ class Scale:
     waiting: int = 1_000_000
     semaphores: int = 10_000
     tasks: int = 20_000
+    web_calls: int = 200
+    web_warm_up: int = 20
     churn: int = 300_000
     churn_round: int = 20_000
 

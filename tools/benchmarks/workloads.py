@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import churning, draining, gates, queues, scheduling, semaphores, timing
+from benchmarks import churning, draining, gates, queues, scheduling, semaphores, timing, web
 from benchmarks.commits import commits
 from benchmarks.floor import floor
 from benchmarks.latency_floor import latency_floor
@@ -114,6 +114,7 @@ WORKLOADS = {
         Workload("lateness", BOTH, timing.lateness, Ratio("lateness-floor", "p50")),
         Workload("lateness-floor", POSTGRESQL, lateness_floor),
         of_peer(PGQUEUER, "lateness", lateness(PGQUEUER)),
+        Workload("web-api", POSTGRESQL, web.web_api),
         Workload("idle", BOTH, timing.idle),
         Workload("idle-16", BOTH, timing.idle_16),
         Workload("idle-256", BOTH, timing.idle_256),
