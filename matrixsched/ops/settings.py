@@ -7,17 +7,16 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from matrixsched.config import DEFAULT, DatabaseSettings, Reading, Settings, shown, variable_of
+from matrixsched.config import DEFAULT, SECRETS, DatabaseSettings, Reading, Settings, shown, variable_of
 from matrixsched.errors import ConfigurationError
 from matrixsched.ops.render import Facts
 from matrixsched.worker.policy import WorkerPolicy
 
 OF_THE_DATABASE = tuple(DatabaseSettings.model_fields)
 OF_THE_WEB = ("web_host", "web_port")
+TYPED = tuple(name for name in Settings.model_fields if name not in SECRETS)
 """Tokens are not among them: what is typed can be read by everybody on the machine."""
-OF_THE_WORKER = tuple(
-    name for name in Settings.model_fields if name not in OF_THE_DATABASE and not name.startswith("web_")
-)
+OF_THE_WORKER = tuple(name for name in TYPED if name not in (*OF_THE_DATABASE, *OF_THE_WEB))
 
 _OF_THE_POLICY = tuple(field.name for field in fields(WorkerPolicy) if field.name in Settings.model_fields)
 

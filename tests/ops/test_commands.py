@@ -15,15 +15,17 @@ import typer.main
 from support.command import Matrixsched
 from support.processes import environment
 
-from matrixsched.config import Settings, flag_of
+from matrixsched.config import SECRETS, Settings, flag_of
 from matrixsched.ops.cli import cli
 
 PASSWORD = "hunter2"
-ANSWERS_NOTHING = {"worker", "queue-worker"}
-"""It talks to the log alone."""
+WORKERS = {"worker", "queue-worker"}
+ANSWERS_NOTHING = {*WORKERS, "serve"}
+"""It talks to the log, or over HTTP, alone."""
 CHANGES = {"actions cancel", "actions run-now", "actions redrive", "shards release", "prune", "schedule"}
 CHANGES |= {"limits set", "limits remove", "limits resume"}
 CHANGES |= {f"templates {verb}" for verb in ("set", "resume", "stop", "remove")} | {"quota set"}
+CHANGES |= {"fsck"}
 CHANGES |= {"semaphores set", "semaphores release"}
 CHANGES |= {f"queues {verb}" for verb in ("retry", "redrive", "purge", "resume", "set")}
 CONTRACTS = {f"contract {verb}" for verb in ("check", "generate", "diff")}
@@ -81,6 +83,8 @@ def test_all_commands_are_there() -> None:
         "plan",
         "check",
         "doctor",
+        "fsck",
+        "serve",
         "top",
         "prune",
         "settings",
@@ -118,11 +122,16 @@ def test_every_command_takes_a_file_of_settings(path: str) -> None:
 def test_every_setting_is_an_option_of_the_commands_it_is_for() -> None:
     flags = {flag_of(name) for name in Settings.model_fields}
     database = {"--database", "--installation"}
-    assert flags <= options(ALL["check"])
-    for path in ANSWERS_NOTHING:
-        assert flags - database <= options(ALL[path])
+    tokens = {flag_of(name) for name in SECRETS}
+    web = {"--web-host", "--web-port"}
+    assert tokens < flags
+    assert not any(tokens & options(command) for command in ALL.values()), "what is typed is seen by others"
+    assert flags - tokens <= options(ALL["check"])
+    assert web <= options(ALL["serve"])
+    for path in WORKERS:
+        assert flags - database - web - tokens <= options(ALL[path])
         assert not database & options(ALL[path]), "the App says which database"
-    for path in ALL.keys() - ANSWERS_NOTHING - WITHOUT_SETTINGS:
+    for path in ALL.keys() - WORKERS - WITHOUT_SETTINGS:
         assert database <= options(ALL[path])
 
 
@@ -174,7 +183,7 @@ def test_without_a_database_it_is_said_where_to_name_one(
     assert "no database is named. Name it in one place: --database on the command line" in refused.err
 
 
-NEEDS_SCHEMA = sorted(ALL.keys() - ANSWERS_NOTHING - WITHOUT_SETTINGS - {"settings", "init"})
+NEEDS_SCHEMA = sorted(ALL.keys() - WORKERS - WITHOUT_SETTINGS - {"settings", "init"})
 
 
 @pytest.mark.parametrize("path", NEEDS_SCHEMA)

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from matrixsched.config import Settings, settings_table
+from matrixsched.config import settings_table
 from matrixsched.ops import checking, installing, settings
 from matrixsched.ops.commands.toolkit import AsJson, Given, run, taking
 from matrixsched.ops.exits import DONE, WRONG_USE
 from matrixsched.ops.findings import row
 from matrixsched.ops.render import say, show_facts, show_rows
-from matrixsched.ops.settings import OF_THE_DATABASE
+from matrixsched.ops.settings import OF_THE_DATABASE, TYPED
 from matrixsched.rules.names import SHARDS_DEFAULT, SHARDS_MAX
 
 
@@ -48,7 +48,7 @@ def upgrade(given: Given, as_json: AsJson = False) -> None:
     say("upgraded: restart workers one by one." if facts["applied"] else "up to date: nothing to do.")
 
 
-@taking(*Settings.model_fields)
+@taking(*TYPED)
 def check(
     given: Given,
     target: Annotated[
@@ -70,7 +70,7 @@ def check(
     raise typer.Exit(DONE)
 
 
-@taking(*Settings.model_fields)
+@taking(*TYPED)
 def show_settings(
     given: Given,
     markdown: Annotated[

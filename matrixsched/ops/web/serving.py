@@ -7,6 +7,8 @@ import socket
 import sys
 from ipaddress import ip_address
 
+import anyio
+
 from matrixsched.app import App
 from matrixsched.config import Settings, variable_of
 from matrixsched.errors import ConfigurationError, WebExtraMissing
@@ -29,6 +31,7 @@ STOP_S = 5
 def run_server(app: App, settings: Settings) -> None:
     """Until SIGTERM or SIGINT; requests under way are finished first."""
     check_reach(settings)
+    anyio.run(check_database, app)
     site = dashboard(app, viewer_token=settings.web_viewer_token, operator_token=settings.web_operator_token)
     config = uvicorn.Config(
         site,
@@ -61,6 +64,12 @@ def listening(settings: Settings) -> socket.socket:
         raise ConfigurationError(
             [f"nothing can listen on {where} ({error.strerror}): choose another web_port"]
         ) from None
+
+
+async def check_database(app: App) -> None:
+    """Whoever starts it is told at once what every visitor would be told later."""
+    async with app:
+        pass
 
 
 def check_reach(settings: Settings) -> None:

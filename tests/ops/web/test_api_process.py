@@ -76,6 +76,7 @@ def test_nobody_beyond_this_machine_is_answered_without_a_token(tmp_path: Path) 
 
 def test_a_port_that_is_taken_is_told_with_the_way_out(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
+    App(url).sync.init(shards=4)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with serving(url, tmp_path, "--web-port", port) as (process, log):
