@@ -15,6 +15,7 @@ from matrixsched.rules.action import Action, Attempt, PastAttempt
 from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
+from matrixsched.store.looking import Looking
 from matrixsched.store.operators import Operators
 from matrixsched.store.planning import Planning
 from matrixsched.store.queueing import Queueing
@@ -44,7 +45,18 @@ from matrixsched.store.values import (
 
 
 class Transitions(
-    Hygiene, Gating, Limiting, Operators, Planning, Queueing, Reporting, Semaphoring, Stock, Templates, Protocol
+    Hygiene,
+    Gating,
+    Limiting,
+    Looking,
+    Operators,
+    Planning,
+    Queueing,
+    Reporting,
+    Semaphoring,
+    Stock,
+    Templates,
+    Protocol,
 ):
     # The library: what users change. `tell` asks for a wake-up of workers in the same transaction.
 

@@ -22,6 +22,7 @@ from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
 from matrixsched.store.codec import encode_terms
 from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.looking import PostgresLooking
 from matrixsched.store.postgresql.operators import PostgresOperators
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.queues import PostgresQueues
@@ -60,6 +61,7 @@ def channel_of(installation: str) -> str:
 class PostgresTransitions(
     PostgresHygiene,
     PostgresGating,
+    PostgresLooking,
     PostgresOperators,
     PostgresPlanning,
     PostgresQueues,

@@ -26,6 +26,7 @@ from matrixsched.rules.action import (
 from matrixsched.rules.lanes import escaped
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of, has_parked
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
+from matrixsched.store.sqlite.looking import SqliteLooking
 from matrixsched.store.sqlite.operators import SqliteOperators
 from matrixsched.store.sqlite.planning import SqlitePlanning
 from matrixsched.store.sqlite.queues import SqliteQueues
@@ -90,6 +91,7 @@ _WENT_WRONG = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.INTERRUPTED}
 class SqliteTransitions(
     SqliteHygiene,
     SqliteGating,
+    SqliteLooking,
     SqliteOperators,
     SqlitePlanning,
     SqliteQueues,
