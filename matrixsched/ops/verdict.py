@@ -44,6 +44,16 @@ class Verdict:
     findings: Sequence[Finding]
     """The worst first."""
 
+    @property
+    def places(self) -> list[str]:
+        """Where to look, each once."""
+        return list(dict.fromkeys(finding.place for finding in self.findings))
+
+    @property
+    def others(self) -> list[Finding]:
+        """Those that the sentence does not tell."""
+        return [finding for finding in self.findings if finding.level is not self.level]
+
 
 def judge(seen: Overview) -> Verdict:
     findings = sorted(_findings(seen), key=lambda finding: -finding.level)

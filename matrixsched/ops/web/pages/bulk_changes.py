@@ -87,6 +87,11 @@ def _search(fields: Given, verb: Verb) -> Search:
     return Search(asked.text, State.LIVE, asked.handler, asked.template)
 
 
+def sample_row(action: Action) -> Facts:
+    row = actions.row(action)
+    return {name: row[name] for name in ("id", "handler", "state", "scheduled_at")}
+
+
 def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
     async def propose(visit: Visit, given: Given) -> Proposal:
         search, after = _search(given, verb), given.text_or_none("after")
@@ -109,7 +114,7 @@ def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
         return Proposal(
             title=title,
             says=says,
-            sample=[actions.row(action) for action in stretch.seen],
+            sample=[sample_row(action) for action in stretch.seen],
             sends={name: value for name, value in {**search.query, "after": after}.items() if value},
             button=BUTTONS[verb],
             is_grave=verb == "cancel",

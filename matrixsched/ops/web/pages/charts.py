@@ -9,10 +9,10 @@ from math import ceil, log10
 from matrixsched.ops.web.pages.words import clock_text, late_text
 from matrixsched.rules.minutes import LATE_BOUNDS_S, FleetMinute
 
-WIDTH = 640
-HEIGHT = 150
-LEFT = 46
-RIGHT = 6
+WIDTH = 420
+HEIGHT = 140
+LEFT = 44
+RIGHT = 4
 TOP = 8
 BOTTOM = 20
 INNER_WIDTH = WIDTH - LEFT - RIGHT
@@ -114,7 +114,7 @@ def late_chart(minutes: Sequence[FleetMinute]) -> Chart:
     return Chart(
         title="How late attempts began",
         says=f"99 of 100 began within {late_text(worst).removeprefix('≤ ')} at worst" if worst else "no attempts",
-        rows=[Mark(_late_y(bound), late_text(bound).removeprefix("≤ ")) for bound in (0.001, 0.1, 10, 1800)],
+        rows=[Mark(_late_y(bound), text) for bound, text in _LATE_ROWS],
         columns=_columns(minutes),
         spots=_spots(
             minutes,
@@ -123,6 +123,9 @@ def late_chart(minutes: Sequence[FleetMinute]) -> Chart:
         lines=[Line(_path(most), "p99"), Line(_path(half), "p50")],
         legend=(("p50", "half of them"), ("p99", "99 of 100")),
     )
+
+
+_LATE_ROWS = ((0.001, "1 ms"), (0.1, "100 ms"), (10, "10 s"), (1800, "30 min"))
 
 
 def nice(most: float) -> int:
@@ -150,7 +153,7 @@ def _columns(minutes: Sequence[FleetMinute]) -> list[Mark]:
     return [
         Mark(_x(number + 0.5, len(minutes)), clock_text(minute.minute))
         for number, minute in enumerate(minutes)
-        if minute.minute.minute % 15 == 0
+        if minute.minute.minute % 15 == 0 and 2 <= number <= len(minutes) - 3  # else its text would not fit
     ]
 
 
@@ -165,7 +168,7 @@ def _spots(minutes: Sequence[FleetMinute], texts: Sequence[str]) -> list[Spot]:
 def _bar(number: int, count: int, begins: float, share: float, kind: str) -> Bar:
     height = max(INNER_HEIGHT * share, 1.0)  # what is there is seen
     y = FLOOR - INNER_HEIGHT * begins - height
-    return Bar(_x(number, count) + 1, _round(max(y, TOP)), _round(INNER_WIDTH / count - 2), _round(height), kind)
+    return Bar(_x(number, count) + 0.5, _round(max(y, TOP)), _round(INNER_WIDTH / count - 1), _round(height), kind)
 
 
 def _x(number: float, count: int) -> float:

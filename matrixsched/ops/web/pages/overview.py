@@ -22,7 +22,7 @@ GATES_IN_WORDS: Final[Mapping[Gate | None, tuple[str, str]]] = {
     Gate.PAUSED: ("the template is paused", "templates"),
     Gate.NO_TEMPLATE: ("the template does not exist", "templates"),
     Gate.BUSY: ("a worker is about to take them", "shards"),
-    None: ("nothing any more: a worker takes them", "shards"),
+    None: ("it is their turn: a worker takes them", "shards"),
 }
 
 
@@ -36,7 +36,7 @@ async def show_overview(visit: Visit) -> Response:
         charts=[attempts_chart(seen.minutes), late_chart(seen.minutes), due_chart(seen.minutes)],
         minutes=list(reversed(seen.minutes)),
         held=held_rows(seen.gates),
-        held_total=sum(seen.gates.held.values()),
+        held_total=sum(count for (gate, _), count in seen.gates.held.items() if gate is not None),
     )
 
 
@@ -45,5 +45,5 @@ def held_rows(gates: GateReport) -> list[Facts]:
     rows: list[Facts] = []
     for (gate, template), count in sorted(gates.held.items(), key=lambda item: -item[1]):
         text, place = GATES_IN_WORDS[gate]
-        rows.append({"gate": gate or "open", "text": text, "place": place, "template": template, "count": count})
+        rows.append({"gate": gate or "nothing", "text": text, "place": place, "template": template, "count": count})
     return rows

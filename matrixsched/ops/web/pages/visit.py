@@ -119,14 +119,11 @@ class Visit:
     def show(self, file: str, /, *, status: HTTPStatus = HTTPStatus.OK, page: str = "", **facts: Any) -> Response:
         """The page, or the part of it that was asked for."""
         made = environment().get_template(file)
-        context = {**self.common(page), **facts}
-        if self.fragment:
-            block = made.blocks.get(f"live_{self.fragment}")
-            if block is None:
-                raise Refused(HTTPStatus.NOT_FOUND, "this page has no such part: open it anew")
-            text = "".join(block(made.new_context(context)))
-        else:
-            text = made.render(context)
+        fragment = self.fragment
+        if fragment and f"live_{fragment}" not in made.blocks:
+            raise Refused(HTTPStatus.NOT_FOUND, "this page has no such part: open it anew")
+        layout = "fragment.html" if fragment else "base.html"
+        text = made.render({**self.common(page), **facts, "layout": layout, "fragment": fragment})
         took = f"total;dur={(self.app.clock.monotonic() - self._began) * 1000:.1f}"
         return HTMLResponse(text, status_code=status, headers={"Server-Timing": took})
 

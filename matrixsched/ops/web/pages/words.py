@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-from matrixsched.ops.render import age, shown, title, visible
+from matrixsched.ops import render
+from matrixsched.ops.render import age, title, visible
 
 __all__ = ["age", "clock_text", "from_now", "joined", "late_text", "moment", "number", "shown", "title", "visible"]
+
+
+def shown(value: object) -> str:
+    """A fact for people; the page says once that times are in UTC."""
+    match value:
+        case None:
+            return "–"
+        case datetime():
+            return moment(value) if value.utcoffset() == timedelta(0) else render.shown(value)
+    return render.shown(value)
 
 
 def moment(at: datetime | None) -> str:
