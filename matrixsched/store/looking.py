@@ -16,10 +16,7 @@ from matrixsched.rules.names import NAME_BYTES_MAX
 from matrixsched.store.transition import Row, Transition
 from matrixsched.store.values import ActionFilter
 
-Key = tuple[int, str]
-"""Shard and id."""
-
-BEGINNING: Key = (-1, "")
+EACH_MIN = 10
 _HIGHEST = "\U0010ffff"
 """No text is above it: it is the last character there is, in the order of bytes."""
 
@@ -33,6 +30,7 @@ class Place:
     finished_at: datetime | None = None
 
 
+BEGINNING = Place(-1, "")
 LATEST = Place(2**31 - 1, "", datetime(9999, 12, 31, tzinfo=UTC))
 
 
@@ -47,8 +45,8 @@ class Looking(Protocol):
     def page_bounded(
         self, wanted: ActionFilter, *, after: Place | None, limit: int, look_max: int
     ) -> Transition[Found]:
-        """Those of the next `look_max` actions that fit, at most `limit`: what ended in a state newest first, all
-        others by shard and id."""
+        """Those of the next `look_max` actions, about, that fit, at most `limit`: what ended in a state newest first,
+        what lives of a template by shard and id, all others by id."""
         ...
 
 
@@ -60,6 +58,18 @@ def is_by_end(wanted: ActionFilter) -> bool:
 def bounds_of(prefix: str | None) -> tuple[str, str]:
     """The least and the greatest text that begins so, of the length that ids have."""
     return prefix or "", (prefix or "") + _HIGHEST * (NAME_BYTES_MAX // len(_HIGHEST.encode()))
+
+
+def is_of_template(wanted: ActionFilter) -> bool:
+    """Whether the index of what lives of a template serves them."""
+    return wanted.template is not None and wanted.state is State.LIVE
+
+
+def each_of(wanted: ActionFilter, shards: int, limit: int, look_max: int) -> int:
+    """How many are read of each shard: as many as a page may hold of it where all fit that are read."""
+    share = max(look_max // shards, EACH_MIN)
+    fits_all = wanted == ActionFilter(id_prefix=wanted.id_prefix)
+    return min(share, limit) if fits_all else share
 
 
 def goes_on(keys: Sequence[Row], limit: int, place: Callable[[Row], Place]) -> Place | None:

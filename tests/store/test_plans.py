@@ -23,13 +23,14 @@ from matrixsched.clock import ManualClock
 from matrixsched.rules.action import EVENT, UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
 from matrixsched.rules.outcome import Verdict
 from matrixsched.store.chores import TIDY
+from matrixsched.store.looking import Place
 from matrixsched.store.postgresql.connection import PLANNING, Connection
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
 from matrixsched.store.stock import BEGINNING
 from matrixsched.store.transition import Ask, Conversation, Transition
-from matrixsched.store.values import Change, Ended, Holding, SweepPosition, TidyPosition
+from matrixsched.store.values import ActionFilter, Change, Ended, Holding, SweepPosition, TidyPosition
 
 SHARDS = 4
 LIMIT = 50
@@ -195,6 +196,29 @@ HOT: dict[str, Transition[Any]] = {
     "leave_chore": DO.leave_chore(TIDY, SYNC),
     "end_chore": DO.end_chore(TIDY, SYNC, TidyPosition()),
 }
+LOOKS: dict[str, Transition[Any]] = {
+    "page_bounded": DO.page_bounded(
+        ActionFilter(handler="rare"), after=Place(1, "future 500"), limit=LIMIT, look_max=LIMIT
+    ),
+    "page_bounded, by prefix": DO.page_bounded(
+        ActionFilter(id_prefix="future 5"), after=None, limit=LIMIT, look_max=LIMIT
+    ),
+    "page_bounded, of a template": DO.page_bounded(
+        ActionFilter(template="t", state=State.LIVE), after=None, limit=LIMIT, look_max=LIMIT
+    ),
+    "page_bounded, finished": DO.page_bounded(
+        ActionFilter(state=State.DONE, handler="rare"), after=None, limit=LIMIT, look_max=LIMIT
+    ),
+}
+
+
+def ask_of_look(look: Transition[Any]) -> Ask:
+    """What it asks once it knows how many shards there are."""
+    conversation = look.begin()
+    next(conversation)
+    return conversation.send([{"shard_count": SHARDS}])
+
+
 BAD = "a statement that reads everything"
 READS_EVERYTHING = statement(
     "postgresql", "default", BAD, "select from matrixsched.processing_queue where moved_at > {now}"
@@ -204,6 +228,7 @@ ENDED_ACTIONS: dict[str, object] = {
     "action_ids": [claim.action_id for claim in CLAIMS],
 }
 ASKS = {name: first_ask(transition) for name, transition in HOT.items()} | {
+    **{name: ask_of_look(look) for name, look in LOOKS.items()},
     "unblock": Ask(load("postgresql", "default")["unblock"], ENDED_ACTIONS),
     BAD: Ask(READS_EVERYTHING, {"now": NOW}),
 }
@@ -258,7 +283,7 @@ ROWS_THROWN_AWAY_MAX = 5 * LIMIT
 
 
 @pytest.mark.parametrize("made", ["made when the tables were empty", "ours, never analysed", "generic", "custom"])
-@pytest.mark.parametrize("name", [*HOT, "unblock"])
+@pytest.mark.parametrize("name", [*HOT, *LOOKS, "unblock"])
 def test_a_hot_statement_reads_no_more_than_its_batch(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
     plan = plans[made][name]
     assert plan.full_scans == []

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from matrixsched.rules.action import State
-from matrixsched.store.looking import LATEST, Found, Place, bounds_of, goes_on, in_order, is_by_end
+from matrixsched.store.looking import (
+    BEGINNING,
+    LATEST,
+    Found,
+    Place,
+    bounds_of,
+    each_of,
+    goes_on,
+    in_order,
+    is_by_end,
+    is_of_template,
+)
 from matrixsched.store.postgresql.asking import PostgresAsking
 from matrixsched.store.postgresql.rows import action_of
 from matrixsched.store.transition import Ask, Conversation, Row, transition
@@ -15,7 +25,8 @@ class PostgresLooking(PostgresAsking):
     def page_bounded(
         self, wanted: ActionFilter, *, after: Place | None, limit: int, look_max: int
     ) -> Conversation[Found]:
-        keys = yield self._ask_keys(wanted, after, limit, look_max)
+        (installation,) = yield self._ask("installation")
+        keys = yield self._ask_keys(wanted, after, limit, look_max, installation["shard_count"])
         fitting = [row for row in keys if not row["is_last"]]
         rows = yield self._ask(
             "find",
@@ -24,7 +35,7 @@ class PostgresLooking(PostgresAsking):
         )
         return Found(in_order(keys, [action_of(row) for row in rows]), goes_on(keys, limit, _place))
 
-    def _ask_keys(self, wanted: ActionFilter, after: Place | None, limit: int, look_max: int) -> Ask:
+    def _ask_keys(self, wanted: ActionFilter, after: Place | None, limit: int, look_max: int, shards: int) -> Ask:
         lowest, highest = bounds_of(wanted.id_prefix)
         common: dict[str, object] = {
             "handler": wanted.handler,
@@ -32,7 +43,6 @@ class PostgresLooking(PostgresAsking):
             "lowest": lowest,
             "highest": highest,
             "limit": limit,
-            "look_max": look_max,
         }
         if is_by_end(wanted):
             last = after or LATEST
@@ -42,13 +52,19 @@ class PostgresLooking(PostgresAsking):
                 before_at=last.finished_at or LATEST.finished_at,
                 before_shard=last.shard,
                 before_id=last.id,
+                look_max=look_max,
                 **common,
             )
-        last = after or Place(-1, "")
-        common |= {"after_shard": last.shard, "after_id": last.id, "due_before": wanted.due_before}
-        if wanted.template is not None and wanted.state is State.LIVE:
-            return self._ask("page_bounded.of_template", **common)
-        return self._ask("page_bounded.by_key", state=wanted.state, **common)
+        common |= {"after_id": (after or BEGINNING).id, "due_before": wanted.due_before}
+        if is_of_template(wanted):
+            return self._ask(
+                "page_bounded.of_template",
+                after_shard=(after or BEGINNING).shard,
+                look_max=look_max,
+                **common,
+            )
+        each = each_of(wanted, shards, limit, look_max)
+        return self._ask("page_bounded.by_id", state=wanted.state, each=each, **common)
 
 
 def _place(row: Row) -> Place:

@@ -2,15 +2,15 @@
 -- are: whatever is asked for, it reads no more of them than that. The last row, `is_last`, is the key at which the look ended.
 -- Differs from postgresql/page_bounded.sql: the shards are read one by one, for there is no lateral.
 
--- name: by_key
--- By id in one shard; what begins with a prefix lies side by side in it.
+-- name: by_id
+-- Of one shard by id, up to :each rows.
 with looked as materialized (
     select a.shard_id, a.action_id, a.state, a.handler, a.template, a.scheduled_at
       from matrixsched_scheduled_actions a
      where a.shard_id = :shard_id and a.action_id > :after_id
        and a.action_id >= :lowest and a.action_id <= :highest
      order by a.action_id
-     limit :look_max
+     limit :each
 )
 select * from (
     select shard_id, action_id, 0 as is_last
@@ -22,9 +22,7 @@ select * from (
      order by action_id
      limit :limit)
 union all
-select * from (select shard_id, action_id, 1 from looked order by action_id limit 1 offset :look_max - 1)
-union all
-select (select count(*) from looked), '', 2;
+select * from (select shard_id, action_id, 1 from looked order by action_id limit 1 offset :each - 1);
 
 -- name: of_template
 -- The same for the live actions of a template, which have an index of their own.
