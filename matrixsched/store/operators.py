@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Protocol
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
 from matrixsched.rules.minutes import WorkerMinute
 from matrixsched.store.transition import Transition
 
+DECODED_MAX = 10_000
+"""Whoever looks at an hour every few seconds reads the same texts again, of minutes that are long over."""
 OPERATORS_SINCE = 8
 """The schema from which on there are tables for this."""
 
@@ -57,7 +60,8 @@ def encode_outcomes(outcomes: Mapping[Outcome, int]) -> str:
     return json.dumps({outcome.value: count for outcome, count in sorted(outcomes.items())})
 
 
-def decode_outcomes(text: str) -> dict[Outcome, int]:
+@lru_cache(DECODED_MAX)
+def decode_outcomes(text: str) -> Mapping[Outcome, int]:
     return {Outcome(name): count for name, count in json.loads(text).items()}
 
 
@@ -65,5 +69,6 @@ def encode_late(late: Sequence[int]) -> str:
     return json.dumps(list(late))
 
 
+@lru_cache(DECODED_MAX)
 def decode_late(text: str) -> tuple[int, ...]:
     return tuple(json.loads(text))

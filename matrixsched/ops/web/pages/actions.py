@@ -25,8 +25,9 @@ from matrixsched.store.looking import Found, Place, is_by_end
 from matrixsched.store.values import ActionFilter
 
 PAGE = 50
-LOOK_MAX = 20_000
-"""At so many actions one request looks, however few of them fit."""
+LOOK_FIRST = 1_000
+LOOK_MAX = 10_000
+"""At so many actions a request looks, however few of them fit; first at a few, because mostly that is enough."""
 RUNS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -82,8 +83,13 @@ def read_search(given: Sequence[tuple[str, str]] | dict[str, str]) -> Search:
 
 
 async def look(app: App, search: Search, after: Place | None, *, limit: int = PAGE) -> Found:
-    do = app.store.transitions
-    return await app.store.run(do.page_bounded(search.wanted, after=after, limit=limit, look_max=LOOK_MAX))
+    do, wanted = app.store.transitions, search.wanted
+    first = await app.store.run(do.page_bounded(wanted, after=after, limit=limit, look_max=max(LOOK_FIRST, limit)))
+    left = limit - len(first.actions)
+    if first.goes_on is None or left <= 0:
+        return first
+    more = await app.store.run(do.page_bounded(wanted, after=first.goes_on, limit=left, look_max=LOOK_MAX))
+    return Found([*first.actions, *more.actions], more.goes_on)
 
 
 async def show_actions(visit: Visit) -> Response:

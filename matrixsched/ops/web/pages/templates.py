@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import anyio
 from starlette.responses import Response
 
 from matrixsched.app import App
@@ -15,23 +14,21 @@ from matrixsched.ops import changes, plans, templates
 from matrixsched.ops.fleet import GATED_LANES_MAX, HELD_COUNT_MAX
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Count, Facts
+from matrixsched.ops.web.desk import FORECAST_HOURS
 from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal
 from matrixsched.ops.web.pages.charts import Band
 from matrixsched.ops.web.pages.visit import Visit
 from matrixsched.rules.action import State
 from matrixsched.rules.durations import parse_duration
-from matrixsched.rules.forecast import Forecast
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.templates import SendWindow, Template
 from matrixsched.rules.windows import window_text, windows_of
 from matrixsched.store.values import ActionFilter
 
 COUNT_MAX = 1_000
-ZONES_SEEN = 1_000
+ZONES_SEEN = 200
 """Among so many messages of a template its recipients' zones are looked for."""
 ZONES_MAX = 8
-FORECAST_HOURS = 24
-FORECAST_WITHIN_S = 10.0
 STOP_WITHIN = timedelta(seconds=15)
 _DAY_H = 24.0
 
@@ -69,10 +66,8 @@ async def _gates(app: App) -> GateReport:
 
 async def show_template(visit: Visit) -> Response:
     name = visit.request.query_params.get("name", "")
-    if visit.fragment == "forecast" or visit.asked("forecast"):
-        forecast, is_slow = await foreseen(visit.app)
-    else:
-        forecast, is_slow = None, False
+    is_wanted = visit.fragment == "forecast" or bool(visit.asked("forecast"))
+    forecast = await visit.desk.forecast() if is_wanted else None
     template, settings = await visit.app.templates.get(name), await visit.app.quota.settings()
     gates = await _gates(visit.app)
     unfinished = Count(await visit.app.templates.count(name, count_max=COUNT_MAX), COUNT_MAX)
@@ -96,17 +91,10 @@ async def show_template(visit: Visit) -> Response:
         forecast=forecast,
         outlook=outlook,
         outlook_row={} if outlook is None else plans.row(outlook),
-        is_slow=is_slow,
+        is_slow=is_wanted and forecast is None,
         hours=FORECAST_HOURS,
         sent_most=max(outlook.sent, default=0) if outlook else 0,
     )
-
-
-async def foreseen(app: App) -> tuple[Forecast | None, bool]:
-    """How it goes on, unless that takes too long to say."""
-    with anyio.move_on_after(FORECAST_WITHIN_S) as limit:
-        return await app.foresee(FORECAST_HOURS), False
-    return None, limit.cancelled_caught
 
 
 async def zones_of(app: App, template: Template) -> dict[str, int]:
