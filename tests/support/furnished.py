@@ -18,6 +18,8 @@ from matrixsched.rules.queues import NewItem
 from matrixsched.worker import Worker
 
 HOUR = timedelta(hours=1)
+ROUNDS = 10
+"""So often a worker comes by, before all that is new is where it waits."""
 WORKERS = ("worker-1:411", "worker-2:97", "worker-3:1204")
 
 HOSTILE = (
@@ -73,7 +75,8 @@ async def furnish(app: App, clock: ManualClock) -> None:
     await Worker(app).run_due()
     await _gates(app)
     await _later(app)
-    await Worker(app).run_due()
+    for _ in range(ROUNDS):
+        await Worker(app).run_due()
     await app.schedule("nobody_has_this", id="orphan:2")
     await _crowds(app)
     await minutes(app, clock)

@@ -121,7 +121,7 @@ def late_chart(minutes: Sequence[FleetMinute]) -> Chart:
             [f"half {late_text(one)}, 99 of 100 {late_text(other)}" for one, other in zip(half, most, strict=True)],
         ),
         lines=[Line(_path(most), "p99"), Line(_path(half), "p50")],
-        legend=(("p50", "half of them"), ("p99", "99 of 100")),
+        legend=(("p50", "half"), ("p99", "99 of 100")),
     )
 
 
