@@ -59,7 +59,15 @@ def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Insta
 
 
 @pytest.mark.parametrize(
-    "name", ["matrixsched/py.typed", "matrixsched/_schema/README.md", "matrixsched/_schema/queue-contract.schema.json"]
+    "name",
+    [
+        "matrixsched/py.typed",
+        "matrixsched/_schema/README.md",
+        "matrixsched/_schema/queue-contract.schema.json",
+        "matrixsched/ops/web/templates/base.html",
+        "matrixsched/ops/web/static/style.css",
+        "matrixsched/ops/web/static/live.js",
+    ],
 )
 def test_the_wheel_carries(wheel: Path, name: str) -> None:
     assert name in zipfile.ZipFile(wheel).namelist()

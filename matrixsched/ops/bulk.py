@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from matrixsched.app import App
 from matrixsched.calls import Scheduled
@@ -24,6 +24,17 @@ ALLOWED: dict[Verb, tuple[State, ...]] = {
 }
 """Actions in which states a verb changes; those in another one are skipped."""
 DONE_WORD: dict[Verb, str] = {"cancel": "cancelled", "run_now": "made_due", "redrive": "redriven"}
+
+
+class Chosen(Protocol):
+    """Which actions are changed."""
+
+    @property
+    def in_words(self) -> str:
+        """For the audit log."""
+        ...
+
+    def of(self, app: App) -> AsyncIterator[Action]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +121,7 @@ async def count(app: App, verb: Verb, selection: Selection, *, count_max: int | 
     return tally
 
 
-async def change(app: App, selection: Selection, tally: Tally, progress: Callable[[int], object]) -> None:
+async def change(app: App, selection: Chosen, tally: Tally, progress: Callable[[int], object]) -> None:
     """Change all of them; one that somebody changes or locks at the same time is skipped.
 
     The tally is the caller's, who can tell how far it came if this does not come to its end.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from matrixsched.calls import Scheduled
 from matrixsched.ops import actions, bulk, limits, queues, semaphores, shards, templates
-from matrixsched.ops.bulk import Selection, Tally, Verb
+from matrixsched.ops.bulk import Chosen, Tally, Verb
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
 from matrixsched.rules.limits import Limit
@@ -52,7 +52,7 @@ async def reschedule(
         return done
 
 
-async def change_many(operator: Operator, verb: Verb, selection: Selection, tally: Tally) -> None:
+async def change_many(operator: Operator, verb: Verb, selection: Chosen, tally: Tally) -> None:
     """Change all that fit; the tally, the caller's, tells how far it came also if this does not come to its end."""
     async with operator.noting(verb, selection.in_words, {"verb": verb}) as note:
         try:
@@ -110,19 +110,35 @@ async def resume_template(operator: Operator, name: str) -> Template:
         return written
 
 
-async def stop_template(operator: Operator, name: str, progress: Callable[[int], object] | None = None) -> int:
-    """Cancel everything of it that has not gone out; how many that were. `progress` is told how many so far."""
+async def stop_template(operator: Operator, name: str, *, within: timedelta | None = None) -> tuple[int, bool]:
+    """Cancel everything of it that has not gone out; how many that were, and whether all is through.
+
+    After `within` it is left as far as it came; done again, it goes on.
+    """
     before = await templates.standing(operator.app, name)
+    clock = operator.app.clock
+    ends = None if within is None else clock.monotonic() + within.total_seconds()
     async with operator.noting("stop_template", name, before.row) as note:
+        cancelled, is_complete = 0, True
 
-        def tell(cancelled: int) -> None:
-            note.after = {"cancelled": cancelled}
-            if progress is not None:
-                progress(cancelled)
+        def tell(count: int) -> None:
+            """Between two batches, so that none is cut off."""
+            nonlocal cancelled
+            cancelled = count
+            note.after = {"cancelled": count}
+            if ends is not None and clock.monotonic() > ends:
+                raise _Enough
 
-        cancelled = await operator.app.templates.stop(name, progress=tell)
-        tell(cancelled)
-        return cancelled
+        try:
+            cancelled = await operator.app.templates.stop(name, progress=tell)
+        except _Enough:
+            is_complete = False
+        note.after = {"cancelled": cancelled, "complete": is_complete}
+        return cancelled, is_complete
+
+
+class _Enough(Exception):
+    """It has taken as long as it may."""
 
 
 async def remove_template(operator: Operator, name: str) -> None:

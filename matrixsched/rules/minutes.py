@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import add
 from typing import TypeVar
 
 from matrixsched.rules.action import Outcome
@@ -93,14 +94,16 @@ class FleetMinute:
 
     def add(self, told: WorkerMinute) -> None:
         self.outcomes.update(told.outcomes)
-        self.late = [mine + theirs for mine, theirs in zip(self.late, told.late, strict=True)]
+        self.late = list(map(add, self.late, told.late))
         # Each of them looked at all there is: the worst of it is told, not the sum.
         self.due = _larger(self.due, told.due)
         self.oldest_due_s = _larger(self.oldest_due_s, told.oldest_due_s)
 
 
 def _larger(one: N | None, other: N | None) -> N | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
 
 
 def fleet_minutes(told: Iterable[WorkerMinute], *, now: datetime, count: int) -> list[FleetMinute]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Protocol
 from uuid import UUID
 
@@ -12,6 +13,9 @@ from matrixsched.rules.action import Outcome
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
 from matrixsched.rules.minutes import WorkerMinute, WorkerSeen
 from matrixsched.store.transition import Transition
+
+DECODED_MAX = 10_000
+"""Whoever looks at an hour every few seconds reads the same texts again, of minutes that are long over."""
 
 
 class Operators(Protocol):
@@ -71,7 +75,8 @@ def encode_outcomes(outcomes: Mapping[Outcome, int]) -> str:
     return json.dumps({outcome.value: count for outcome, count in sorted(outcomes.items())})
 
 
-def decode_outcomes(text: str) -> dict[Outcome, int]:
+@lru_cache(DECODED_MAX)
+def decode_outcomes(text: str) -> Mapping[Outcome, int]:
     return {Outcome(name): count for name, count in json.loads(text).items()}
 
 
@@ -79,5 +84,6 @@ def encode_late(late: Sequence[int]) -> str:
     return json.dumps(list(late))
 
 
+@lru_cache(DECODED_MAX)
 def decode_late(text: str) -> tuple[int, ...]:
     return tuple(json.loads(text))

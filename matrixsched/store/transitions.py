@@ -17,6 +17,7 @@ from matrixsched.store.fsck import Fsck
 from matrixsched.store.gating import Gating
 from matrixsched.store.hygiene import Hygiene
 from matrixsched.store.limits import Limiting
+from matrixsched.store.looking import Looking
 from matrixsched.store.operators import Operators
 from matrixsched.store.planning import Planning
 from matrixsched.store.queueing import Queueing
@@ -51,6 +52,7 @@ class Transitions(
     Hygiene,
     Gating,
     Limiting,
+    Looking,
     Operators,
     Planning,
     Queueing,

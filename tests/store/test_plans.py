@@ -23,6 +23,7 @@ from matrixsched.clock import ManualClock
 from matrixsched.rules.action import EVENT, UNGATED, Attempt, Claim, Outcome, State, Terms, parked_lane, suspect_lane
 from matrixsched.rules.outcome import Verdict
 from matrixsched.store.chores import TIDY
+from matrixsched.store.looking import Place
 from matrixsched.store.postgresql.connection import PLANNING, Connection
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
@@ -198,6 +199,29 @@ HOT: dict[str, Transition[Any]] = {
     "leave_chore": DO.leave_chore(TIDY, SYNC),
     "end_chore": DO.end_chore(TIDY, SYNC, TidyPosition()),
 }
+LOOKS: dict[str, Transition[Any]] = {
+    "page_bounded": DO.page_bounded(
+        ActionFilter(handler="rare"), after=Place(1, "future 500"), limit=LIMIT, look_max=LIMIT
+    ),
+    "page_bounded, by prefix": DO.page_bounded(
+        ActionFilter(id_prefix="future 5"), after=None, limit=LIMIT, look_max=LIMIT
+    ),
+    "page_bounded, of a template": DO.page_bounded(
+        ActionFilter(template="t", state=State.LIVE), after=None, limit=LIMIT, look_max=LIMIT
+    ),
+    "page_bounded, finished": DO.page_bounded(
+        ActionFilter(state=State.DONE, handler="rare"), after=None, limit=LIMIT, look_max=LIMIT
+    ),
+}
+
+
+def ask_of_look(look: Transition[Any]) -> Ask:
+    """What it asks once it knows how many shards there are."""
+    conversation = look.begin()
+    next(conversation)
+    return conversation.send([{"shard_count": SHARDS}])
+
+
 BAD = "a statement that reads everything"
 READS_EVERYTHING = statement(
     "postgresql", "default", BAD, "select from matrixsched.processing_queue where moved_at > {now}"
@@ -213,6 +237,7 @@ LOOKED_AT: dict[str, object] = {
     **{"handler": "nobody", "limit": LIMIT, "now": NOW},
 }
 ASKS = {name: first_ask(transition) for name, transition in HOT.items()} | {
+    **{name: ask_of_look(look) for name, look in LOOKS.items()},
     "unblock": Ask(load("postgresql", "default")["unblock"], ENDED_ACTIONS),
     "look.page": Ask(load("postgresql", "default")["look.page"], LOOKED_AT),
     BAD: Ask(READS_EVERYTHING, {"now": NOW}),
@@ -268,7 +293,7 @@ ROWS_THROWN_AWAY_MAX = 5 * LIMIT
 
 
 @pytest.mark.parametrize("made", ["made when the tables were empty", "ours, never analysed", "generic", "custom"])
-@pytest.mark.parametrize("name", [*HOT, "unblock", "look.page"])
+@pytest.mark.parametrize("name", [*HOT, *LOOKS, "unblock", "look.page"])
 def test_a_hot_statement_reads_no_more_than_its_batch(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
     plan = plans[made][name]
     assert plan.full_scans == []

@@ -13,9 +13,14 @@ from matrixsched.ops.operator import Operator
 from matrixsched.ops.web.access import Access, Role, Visitor
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.audit import Via
+from matrixsched.rules.forecast import Forecast
 
 OVERVIEW_KEPT_S = 2.0
 """However many look at it, the database is asked for the overview once in this time."""
+FORECAST_HOURS = 24
+FORECAST_KEPT_S = 60.0
+"""It counts all that waits: it is not made anew for everybody who looks."""
+FORECAST_WITHIN_S = 10.0
 
 
 class Desk:
@@ -26,6 +31,8 @@ class Desk:
         self._is_open = False
         self._looking = anyio.Lock()
         self._overview: tuple[float, Overview] | None = None
+        self._foreseeing = anyio.Lock()
+        self._forecast: tuple[float, Forecast] | None = None
 
     async def open(self) -> None:
         """Where this is mounted into another application nobody says when it begins: so it does with a request."""
@@ -47,6 +54,17 @@ class Desk:
             if self._overview is None or now - self._overview[0] > OVERVIEW_KEPT_S:
                 self._overview = (now, await overview(self.app))
             return self._overview[1]
+
+    async def forecast(self) -> Forecast | None:
+        """How the messages of templates go on; None if so many wait that it takes too long to say."""
+        async with self._foreseeing:
+            now = self.app.clock.monotonic()
+            if self._forecast is None or now - self._forecast[0] > FORECAST_KEPT_S:
+                with anyio.move_on_after(FORECAST_WITHIN_S) as limit:
+                    self._forecast = (now, await self.app.foresee(FORECAST_HOURS))
+                if limit.cancelled_caught:
+                    return None
+            return None if self._forecast is None else self._forecast[1]
 
 
 def desk_of(request: HTTPConnection) -> Desk:

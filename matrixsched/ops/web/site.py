@@ -22,6 +22,8 @@ from matrixsched.ops.web.access import Access, Tokens
 from matrixsched.ops.web.api.routing import api_routes
 from matrixsched.ops.web.desk import Desk, desk_of, visitor_of
 from matrixsched.ops.web.guard import Guard
+from matrixsched.ops.web.pages.errors import error_page, wants_page
+from matrixsched.ops.web.pages.routes import page_routes
 from matrixsched.ops.web.problems import Refused, problem, refusal_of
 
 
@@ -52,6 +54,7 @@ def site(desk: Desk) -> Starlette:
 
     built = Starlette(
         routes=[
+            *page_routes(),
             Route("/metrics", tell_metrics),
             Route("/healthz", is_alive),
             Route("/readyz", is_ready),
@@ -80,28 +83,31 @@ async def is_ready(request: Request) -> Response:
     return PlainTextResponse("the database answers\n")
 
 
-# Errors, whoever meets them. Pages show theirs in a page of their own.
+# Errors, whoever meets them. Who looks through a browser is shown them as a page.
 
 Answer = Callable[[Request, Exception], Awaitable[Response]]
 
 
 async def answer_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return problem(error, instance=request.url.path)
+    return answered(request, error)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, MatrixSchedError)
-    return problem(refusal_of(error), instance=request.url.path)
+    return answered(request, refusal_of(error))
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    refused = Refused(HTTPStatus(error.status_code), str(error.detail), headers=error.headers)
-    return problem(refused, instance=request.url.path)
+    return answered(request, Refused(HTTPStatus(error.status_code), str(error.detail), headers=error.headers))
 
 
 async def answer_surprise(request: Request, error: Exception) -> Response:
     """A mistake of ours; what it was stands in the log of whoever serves this."""
     refused = Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a mistake of the server: see its log")
-    return problem(refused, instance=request.url.path)
+    return answered(request, refused)
+
+
+def answered(request: Request, refused: Refused) -> Response:
+    return error_page(request, refused) if wants_page(request) else problem(refused, instance=request.url.path)

@@ -24,6 +24,7 @@ from matrixsched.store.postgresql.fleet import PostgresFleet
 from matrixsched.store.postgresql.fsck import PostgresFsck
 from matrixsched.store.postgresql.gating import PostgresGating
 from matrixsched.store.postgresql.hygiene import PostgresHygiene
+from matrixsched.store.postgresql.looking import PostgresLooking
 from matrixsched.store.postgresql.operators import PostgresOperators
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.queues import PostgresQueues
@@ -64,6 +65,7 @@ class PostgresTransitions(
     PostgresFsck,
     PostgresHygiene,
     PostgresGating,
+    PostgresLooking,
     PostgresOperators,
     PostgresPlanning,
     PostgresQueues,

@@ -28,6 +28,7 @@ from matrixsched.store.sqlite.fleet import SqliteFleet
 from matrixsched.store.sqlite.fsck import SqliteFsck
 from matrixsched.store.sqlite.gating import SqliteGating, gated_lanes_of, has_parked
 from matrixsched.store.sqlite.hygiene import SqliteHygiene
+from matrixsched.store.sqlite.looking import SqliteLooking
 from matrixsched.store.sqlite.operators import SqliteOperators
 from matrixsched.store.sqlite.planning import SqlitePlanning
 from matrixsched.store.sqlite.queues import SqliteQueues
@@ -94,6 +95,7 @@ class SqliteTransitions(
     SqliteFsck,
     SqliteHygiene,
     SqliteGating,
+    SqliteLooking,
     SqliteOperators,
     SqlitePlanning,
     SqliteQueues,

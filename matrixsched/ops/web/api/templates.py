@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, Self
 
-import anyio
 from pydantic import Field, model_validator
 
 from matrixsched.ops import changes, templates
@@ -144,15 +143,9 @@ async def stop_template(asked: Asked) -> StoppedTold:
 
     It works for 20 seconds at most; with `complete: false` send the same again.
     """
-    cancelled = 0
-
-    def tell(so_far: int) -> None:
-        nonlocal cancelled
-        cancelled = so_far
-
-    with anyio.move_on_after(WORK_S) as working:
-        await changes.stop_template(asked.operator, asked.path["name"], tell)
-    return StoppedTold(cancelled=cancelled, complete=not working.cancelled_caught)
+    within = timedelta(seconds=WORK_S)
+    cancelled, is_complete = await changes.stop_template(asked.operator, asked.path["name"], within=within)
+    return StoppedTold(cancelled=cancelled, complete=is_complete)
 
 
 def _told(standing: Standing) -> TemplateTold:

@@ -1,0 +1,155 @@
+"""Changing all actions that fit a search: so many at a time that the answer comes soon, and then going on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http import HTTPStatus
+
+from matrixsched.app import App
+from matrixsched.ops import actions, changes
+from matrixsched.ops.bulk import DONE_WORD, FINISHED_BADLY, Tally, Verb
+from matrixsched.ops.operator import Operator
+from matrixsched.ops.render import Count, Facts
+from matrixsched.ops.web.pages.actions import Search, look, place_text, read_place, read_search
+from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal
+from matrixsched.ops.web.pages.visit import Visit
+from matrixsched.ops.web.problems import Refused
+from matrixsched.rules.action import Action, State
+from matrixsched.store.looking import Place, is_by_end
+
+COUNT_MAX = 10_000
+SAMPLE = 20
+AT_ONCE_MAX = 5_000
+COUNT_WITHIN = timedelta(seconds=5)
+CHANGE_WITHIN = timedelta(seconds=15)
+"""Well below what a request may take: what is under way then comes to its end, and is told."""
+PAGE = 1_000
+
+TITLES: dict[Verb, tuple[str, str]] = {
+    "cancel": ("Cancel all that fit?", "They end as cancelled: nothing of them starts any more."),
+    "run_now": ("Run all that fit now?", "They become due at once. Gates still apply."),
+    "redrive": ("Redrive all that fit?", "They are run again, without the end that they had."),
+}
+BUTTONS: dict[Verb, str] = {"cancel": "Cancel them", "run_now": "Run them now", "redrive": "Redrive them"}
+
+
+@dataclass(slots=True)
+class Stretch:
+    """The actions that fit, from a place on, up to a number and for a time."""
+
+    search: Search
+    after: Place | None
+    count_max: int
+    within: timedelta
+    goes_on: Place | None = None
+    """Where the next stretch begins; None: all were seen."""
+    seen: list[Action] = field(default_factory=list)
+    """The first of them."""
+    count: int = 0
+
+    @property
+    def in_words(self) -> str:
+        return self.search.in_words
+
+    async def of(self, app: App) -> AsyncIterator[Action]:
+        ends, place = app.clock.monotonic() + self.within.total_seconds(), self.after
+        while True:
+            found = await look(app, self.search, place, limit=PAGE)
+            for action in found.actions:
+                self.count += 1
+                self.seen += [action] if len(self.seen) < SAMPLE else []
+                yield action
+                if self.count >= self.count_max or app.clock.monotonic() > ends:
+                    self.goes_on = place_of(self.search, action)
+                    return
+            place = found.goes_on
+            if place is None:
+                return
+            if app.clock.monotonic() > ends:
+                self.goes_on = place
+                return
+
+
+def place_of(search: Search, action: Action) -> Place:
+    return Place(action.meta.shard, action.id, action.status.finished_at if is_by_end(search.wanted) else None)
+
+
+def _search(fields: Given, verb: Verb) -> Search:
+    asked = read_search({name: fields.text_or_none(name) or "" for name in ("q", "state", "handler", "template")})
+    if asked.is_empty:
+        raise Refused(HTTPStatus.BAD_REQUEST, "all actions there are? Search for those that you mean first")
+    if verb == "redrive":
+        if asked.state not in FINISHED_BADLY:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"choose one of the states {', '.join(FINISHED_BADLY)} to redrive")
+        return asked
+    return Search(asked.text, State.LIVE, asked.handler, asked.template)
+
+
+def sample_row(action: Action) -> Facts:
+    row = actions.row(action)
+    return {name: row[name] for name in ("id", "handler", "state", "scheduled_at")}
+
+
+def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
+    async def propose(visit: Visit, given: Given) -> Proposal:
+        search, after = _search(given, verb), given.text_or_none("after")
+        stretch = Stretch(search, read_place(after or ""), COUNT_MAX, COUNT_WITHIN)
+        running = 0
+        async for action in stretch.of(visit.app):
+            running += action.status.running
+        back = visit.to("actions", **search.query)
+        if not stretch.count:
+            more = " so far: there are too many to look through in one go" if stretch.goes_on else ""
+            return Proposal(title="Nothing fits", says=[f"No action fits {search.in_words}{more}."], back=back)
+        title, text = TITLES[verb]
+        how_many = Count(stretch.count, COUNT_MAX)
+        is_partly_seen = stretch.goes_on is not None and stretch.count < COUNT_MAX
+        says = [f"{how_many}{' or more' if is_partly_seen else ''} fit: {search.in_words}.", text]
+        if stretch.count > AT_ONCE_MAX or is_partly_seen:
+            says.append(f"They are changed {AT_ONCE_MAX:,} at a time at most; you are asked to go on after that.")
+        if running:
+            says.append(f"Attempts of {running:,} of them are under way: these come to their end.")
+        return Proposal(
+            title=title,
+            says=says,
+            sample=[sample_row(action) for action in stretch.seen],
+            sends={name: value for name, value in {**search.query, "after": after}.items() if value},
+            button=BUTTONS[verb],
+            is_grave=verb == "cancel",
+            back=back,
+        )
+
+    return propose
+
+
+def carrying_out(verb: Verb) -> Callable[[Visit, Operator, Given], Awaitable[Happened]]:
+    async def carry_out(visit: Visit, operator: Operator, given: Given) -> Happened:
+        search = _search(given, verb)
+        stretch = Stretch(search, read_place(given.text_or_none("after") or ""), AT_ONCE_MAX, CHANGE_WITHIN)
+        tally = Tally(verb)
+        await changes.change_many(operator, verb, stretch, tally)
+        facts: Facts = tally.facts
+        says = [f"{tally.changed:,} of {tally.matched:,} were {DONE_WORD[verb].replace('_', ' ')}."]
+        if tally.skipped:
+            says.append(f"{tally.skipped:,} were skipped: somebody else changed them meanwhile.")
+        next_step = None
+        if stretch.goes_on is not None:
+            says.append("There may be more that fit.")
+            query = {**search.query, "after": place_text(stretch.goes_on)}
+            next_step = (visit.to(f"change/bulk_{verb}", **query), "Go on with the next ones…")
+        return Happened(
+            title="Done" if stretch.goes_on is None else "Done so far",
+            says=says,
+            facts=facts,
+            back=visit.to("actions", **search.query),
+            is_done=tally.changed > 0,
+            next_step=next_step,
+        )
+
+    return carry_out
+
+
+_VERBS: tuple[Verb, ...] = ("cancel", "run_now", "redrive")
+BULK_CHANGES: Changes = {f"bulk_{verb}": (proposing(verb), carrying_out(verb)) for verb in _VERBS}

@@ -1,0 +1,123 @@
+"""Who comes in, by which door, and where the dashboard is mounted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from support.visits import BROWSER, Visitor, fields_of, visiting
+
+from matrixsched import App
+from matrixsched.ops.web.access import Tokens
+from matrixsched.web import dashboard
+
+pytestmark = pytest.mark.anyio
+
+TOKENS = Tokens(viewer="look", operator="change")
+
+
+@pytest.fixture
+async def stranger(app: App) -> AsyncIterator[Visitor]:
+    async with visiting(app, TOKENS) as one:
+        yield one
+
+
+async def test_who_is_not_known_is_asked_to_sign_in_and_led_back(stranger: Visitor) -> None:
+    sent = await stranger.open("/actions?state=failed&q=a%2Fb")
+    assert sent.status_code == 303
+    door = await stranger.read(sent.headers["location"])
+    wanted = fields_of(door)["next"]
+    led = await stranger.send("/sign-in", {"token": "change", "name": "ann", "next": wanted})
+    assert (led.status_code, led.headers["location"]) == (303, "/actions?state=failed&q=a%2Fb")
+    assert "ann (127.0.0.1)" in await stranger.read(led.headers["location"])
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "", "/\nx", "actions"],
+)
+async def test_nobody_is_led_elsewhere(stranger: Visitor, wanted: str) -> None:
+    led = await stranger.send("/sign-in", {"token": "look", "name": "", "next": wanted})
+    assert led.headers["location"] == "/"
+
+
+async def test_a_wrong_token_opens_nothing(stranger: Visitor) -> None:
+    for token in ("", "wrong", "look ", "\U0001f4a5"):
+        answer = await stranger.send("/sign-in", {"token": token})
+        assert answer.status_code == 401
+        assert "set-cookie" not in answer.headers
+    assert (await stranger.open("/")).status_code == 303
+
+
+async def test_the_session_is_kept_from_scripts_and_other_sites(stranger: Visitor) -> None:
+    led = await stranger.send("/sign-in", {"token": "look", "name": "vera"})
+    cookie = led.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert "Path=/;" in cookie
+    assert "look" not in cookie
+    assert "Secure" not in cookie  # over plain http it would never come back
+
+
+async def test_over_https_the_session_stays_there(stranger: Visitor) -> None:
+    led = await stranger.client.post("https://127.0.0.1:8190/sign-in", data={"token": "look"})
+    assert "Secure" in led.headers["set-cookie"]
+
+
+async def test_who_signs_out_is_not_known_any_more(stranger: Visitor) -> None:
+    await stranger.send("/sign-in", {"token": "change", "name": "ann"})
+    assert (await stranger.send("/sign-out", {"csrf": "wrong"})).status_code == 403
+    fields = fields_of(await stranger.read("/"))
+    assert (await stranger.send("/sign-out", fields)).status_code == 303
+    assert (await stranger.open("/")).status_code == 303
+
+
+async def test_a_part_of_a_page_is_refused_plainly_so_that_the_script_knows(stranger: Visitor) -> None:
+    answer = await stranger.open("/?fragment=all")
+    assert answer.status_code == 401
+    assert "<html" not in answer.text
+
+
+async def test_a_form_of_another_site_does_nothing(visitor: Visitor) -> None:
+    await visitor.app.schedule("remind", id="a")
+    fields = fields_of(await visitor.read("/change/cancel?id=a"))
+    for header in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        answer = await visitor.client.post("/change/cancel", data=fields, headers=header)
+        assert answer.status_code == 403
+    assert (await visitor.app.get("a")).status.state == "live"
+
+
+async def test_a_form_that_is_no_form_is_refused(visitor: Visitor) -> None:
+    assert (await visitor.client.post("/change/cancel", json={"id": "a"})).status_code == 415
+    odd = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await visitor.client.post("/change/cancel", content=b"\xff", headers=odd)).status_code == 400
+    many = "&".join(f"a{number}=1" for number in range(200))
+    assert (await visitor.client.post("/change/cancel", content=many, headers=odd)).status_code == 400
+
+
+async def test_below_a_prefix_every_link_and_form_stays_there(app: App) -> None:
+    await app.schedule("remind", id="a/b")
+    outer = FastAPI()
+    outer.mount("/ops/jobs", dashboard(app, operator_token="change"))
+    transport = httpx.ASGITransport(outer, client=("10.0.0.5", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="https://jobs.example", headers=BROWSER) as client:
+        inside = Visitor(client, app)
+        sent = await inside.open("/ops/jobs/actions")
+        assert sent.headers["location"].startswith("/ops/jobs/sign-in?next=%2Fops%2Fjobs%2Factions")
+        led = await inside.send("/ops/jobs/sign-in", {"token": "change", "name": "ann", "next": "/elsewhere"})
+        assert led.headers["location"] == "/ops/jobs/"
+        assert "Path=/ops/jobs;" in led.headers["set-cookie"]
+        for path in ("/", "/actions", "/action?id=a%2Fb", "/shards", "/audit", "/change/cancel?id=a%2Fb"):
+            page = await inside.read(f"/ops/jobs{path}")
+            links = [
+                part.partition('"')[0] for name in ("href", "src", "action") for part in page.split(f'{name}="')[1:]
+            ]
+            assert links
+            assert not [link for link in links if not link.startswith(("/ops/jobs/", "#"))]
+        done = await inside.confirm("/ops/jobs/change/cancel?id=a%2Fb")
+        assert "Cancelled" in done.text
+        (entry,) = await inside.audited()
+        assert entry.who == "ann (10.0.0.5)"
+    await app.close()  # the mounted one opened it, too

@@ -1,0 +1,342 @@
+"""Every change asks first, does what it said, says what happened and is written down; no other form does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from support.visits import Visitor, fields_of, visiting
+
+from matrixsched import App
+from matrixsched.clock import ManualClock
+from matrixsched.ops.queues import storage_of
+from matrixsched.ops.web.access import Tokens
+from matrixsched.ops.web.pages import bulk_changes
+from matrixsched.rules.action import State
+from matrixsched.rules.audit import AuditOutcome, Via
+
+pytestmark = pytest.mark.anyio
+
+HOUR = timedelta(hours=1)
+Seen = Callable[[App], Awaitable[object]]
+
+
+async def state_of(app: App, id: str) -> State:
+    return (await app.get(id)).status.state
+
+
+@dataclass(frozen=True)
+class Case:
+    path: str
+    verb: str
+    seen: Seen
+    before: object
+    after: object
+    said: str
+
+
+async def dead(app: App) -> int:
+    return (await storage_of(app).stat())[7].dead
+
+
+CASES = [
+    Case(
+        "cancel?id=remind:40",
+        "cancel",
+        lambda app: state_of(app, "remind:40"),
+        State.LIVE,
+        State.CANCELLED,
+        "Cancelled",
+    ),
+    Case("run_now?id=remind:40", "run_now", lambda app: is_due(app, "remind:40"), False, True, "It is due now"),
+    Case(
+        "redrive?id=sms:order-1001",
+        "run_now",
+        lambda app: state_of(app, "sms:order-1001"),
+        State.FAILED,
+        State.LIVE,
+        "due now",
+    ),
+    Case("reschedule?id=remind:40&when=2h", "reschedule", lambda app: minutes_away(app, "remind:40"), 40, 120, "moved"),
+    Case(
+        "reschedule?id=remind:40&when=2030-01-01T03:00",
+        "reschedule",
+        lambda app: minutes_away(app, "remind:40"),
+        40,
+        180,
+        "moved",
+    ),
+    Case(
+        "bulk_cancel?q=remind:4",
+        "cancel",
+        lambda app: count(app, State.CANCELLED, "remind:4"),
+        0,
+        10,
+        "10 of 10 were cancelled",
+    ),
+    Case("bulk_run_now?q=remind:4", "run_now", lambda app: due(app), 0, 10, "10 of 10 were made due"),
+    Case(
+        "bulk_redrive?state=failed&handler=send_sms",
+        "redrive",
+        lambda app: count(app, State.FAILED, "sms"),
+        7,
+        0,
+        "7 of 7 were redriven",
+    ),
+    Case("release_shard?shard=2", "release_shard", lambda app: is_held(app, 2), True, False, "Shard 2 is free"),
+    Case(
+        "pause_template?name=spring-sale",
+        "pause_template",
+        lambda app: is_paused(app, "spring-sale"),
+        False,
+        True,
+        "is paused",
+    ),
+    Case(
+        "pause_template?name=spring-sale&until=30m",
+        "pause_template",
+        lambda app: is_paused(app, "spring-sale"),
+        False,
+        True,
+        "is paused",
+    ),
+    Case(
+        "resume_template?name=win-back",
+        "resume_template",
+        lambda app: is_paused(app, "win-back"),
+        True,
+        False,
+        "goes on",
+    ),
+    Case(
+        "stop_template?name=spring-sale",
+        "stop_template",
+        lambda app: app.templates.count("spring-sale"),
+        40,
+        0,
+        "40 messages",
+    ),
+    Case(
+        "remove_template?name=receipts",
+        "remove_template",
+        lambda app: has_template(app, "receipts"),
+        True,
+        False,
+        "is removed",
+    ),
+    Case(
+        "set_limit?name=global&rate=5/s&pool=3",
+        "set_limit",
+        lambda app: rate(app, "global"),
+        "10000/min",
+        "5/s",
+        "holds now: at 5/s",
+    ),
+    Case("remove_limit?name=global", "remove_limit", lambda app: has_limit(app, "global"), True, False, "is removed"),
+    Case(
+        "resume_limit?name=handler:send_sms",
+        "resume_limit",
+        lambda app: is_slowed(app, "handler:send_sms"),
+        True,
+        False,
+        "is over",
+    ),
+    Case(
+        "update_semaphore?key=accounts&active=5&try_release=2",
+        "update_semaphore",
+        lambda app: active(app),
+        (3, 1),
+        (5, 2),
+        "is changed",
+    ),
+    Case(
+        "release_task?key=accounts&task=account-4",
+        "release_tasks",
+        lambda app: holds(app, "account-4"),
+        True,
+        False,
+        "is released",
+    ),
+    Case("pause_queue?queue=7", "pause_queue", lambda app: is_queue_paused(app), False, True, "It is paused"),
+    Case("redrive_queue?queue=7", "redrive_queue", dead, 3, 0, "3 went back"),
+    Case("purge_queue_dead?queue=7", "purge_queue_dead", dead, 3, 0, "3 were deleted"),
+]
+
+
+LOOKED_AT = (
+    "/actions?state=failed",
+    "/action?id=remind:40",
+    "/shards",
+    "/template?name=spring-sale",
+    "/limits",
+    "/semaphore?key=accounts",
+    "/queue?queue=7",
+)
+
+
+async def is_due(app: App, id: str) -> bool:
+    return (await app.get(id)).status.scheduled_at <= app.clock.now()
+
+
+async def minutes_away(app: App, id: str) -> int:
+    return ((await app.get(id)).status.scheduled_at - app.clock.now()) // timedelta(minutes=1)
+
+
+async def count(app: App, state: State, prefix: str) -> int:
+    return len(await app.list(state=state, id_prefix=prefix, limit=1000))
+
+
+async def due(app: App) -> int:
+    soon = app.clock.now() + timedelta(microseconds=1)
+    return len(await app.list(state=State.LIVE, id_prefix="remind", due_before=soon, limit=1000))
+
+
+async def is_held(app: App, shard: int) -> bool:
+    return (await app.shards())[shard].locked
+
+
+async def is_paused(app: App, name: str) -> bool:
+    return (await app.templates.get(name)).is_paused(app.clock.now())
+
+
+async def has_template(app: App, name: str) -> bool:
+    return name in [template.name for template in await app.templates.list()]
+
+
+async def has_limit(app: App, name: str) -> bool:
+    return name in [limit.name for limit in await app.limits.list()]
+
+
+async def rate(app: App, name: str) -> str:
+    return str((await app.limits.get(name)).rate)
+
+
+async def is_slowed(app: App, name: str) -> bool:
+    return (await app.limits.get(name)).is_slowed(app.clock.now())
+
+
+async def active(app: App) -> tuple[int, int]:
+    found = await app.semaphores.settings("accounts")
+    return found.active, found.try_release
+
+
+async def holds(app: App, id: str) -> bool:
+    return id in [task.id for task in await (await app.semaphores.get("accounts")).holders()]
+
+
+async def is_queue_paused(app: App) -> bool:
+    return next(one.paused for one in await storage_of(app).settings() if one.queue == 7)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.path)
+async def test_a_change_asks_does_it_says_so_and_is_written_down(furnished: Visitor, case: Case) -> None:
+    app, known = furnished.app, len(await furnished.audited())
+    assert await case.seen(app) == case.before
+    path = f"/change/{case.path}"
+    asked = await furnished.read(path)
+    assert "No, go back" in asked
+    fields = fields_of(asked)
+
+    for wrong in ({}, {"csrf": ""}, {"csrf": "0" * 64}):
+        refused = await furnished.send(
+            path.partition("?")[0], {name: v for name, v in fields.items() if name != "csrf"} | wrong
+        )
+        assert refused.status_code == 403
+        assert "nothing was done" in refused.text
+    assert await case.seen(app) == case.before
+    assert len(await furnished.audited()) == known
+
+    done = await furnished.send(path.partition("?")[0], fields)
+    assert done.status_code == 200, done.text
+    assert case.said in unescape(done.text)
+    assert await case.seen(app) == case.after
+    entries = await furnished.audited()
+    assert len(entries) == known + 1
+    (entry,) = [one for one in entries if one.who == "local (127.0.0.1)"]
+    assert (entry.verb, entry.via, entry.outcome) == (case.verb, Via.DASHBOARD, AuditOutcome.DONE)
+
+
+async def test_who_may_only_look_sees_no_button_and_changes_nothing(furnished: Visitor) -> None:
+    tokens = Tokens(viewer="look", operator="change")
+    async with visiting(furnished.app, tokens) as viewer:
+        await viewer.send("/sign-in", {"token": "look", "name": "vera"})
+        for path in LOOKED_AT:
+            page = await viewer.read(path)
+            assert "vera (127.0.0.1)" in page
+            assert "/change/" not in page, path
+            assert "Show payload" not in page
+        assert (await viewer.open("/action?id=remind:40&payload=1")).status_code == 403
+        csrf = fields_of(await viewer.read("/"))["csrf"]
+        for case in CASES:
+            path, _, query = case.path.partition("?")
+            assert (await viewer.open(f"/change/{case.path}")).status_code == 403
+            fields = dict(pair.split("=") for pair in query.split("&")) | {"csrf": csrf}
+            refused = await viewer.send(f"/change/{path}", fields)
+            assert refused.status_code == 403
+            assert "for looking only" in refused.text
+            assert await case.seen(furnished.app) == case.before
+
+
+async def test_what_has_changed_since_it_was_shown_stays_as_it_is(furnished: Visitor) -> None:
+    fields = fields_of(await furnished.read("/change/cancel?id=remind:40"))
+    await furnished.app.reschedule("remind:40", delay=HOUR)
+    refused = await furnished.send("/change/cancel", fields)
+    assert refused.status_code == 412
+    assert await state_of(furnished.app, "remind:40") is State.LIVE
+
+
+async def test_a_shard_that_changed_hands_is_not_released(furnished: Visitor, clock: ManualClock) -> None:
+    fields = fields_of(await furnished.read("/change/release_shard?shard=2"))
+    fields["guid"] = "00000000-0000-0000-0000-000000000001"
+    answer = await furnished.send("/change/release_shard", fields)
+    assert "changed hands" in answer.text
+    assert await is_held(furnished.app, 2)
+
+
+async def test_the_form_of_one_visitor_is_nothing_in_the_hands_of_another(furnished: Visitor) -> None:
+    tokens = Tokens(operator="change")
+    async with visiting(furnished.app, tokens) as ann, visiting(furnished.app, tokens) as bob:
+        for one, name in ((ann, "ann"), (bob, "bob")):
+            await one.send("/sign-in", {"token": "change", "name": name})
+        fields = fields_of(await ann.read("/change/cancel?id=remind:40"))
+        assert (await bob.send("/change/cancel", fields)).status_code == 403
+        assert await state_of(furnished.app, "remind:40") is State.LIVE
+        assert (await ann.send("/change/cancel", fields)).status_code == 200
+
+
+async def test_many_are_changed_so_many_at_a_time(app: App, visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_changes, "AT_ONCE_MAX", 4)
+    for number in range(10):
+        await app.schedule("remind", id=f"a:{number}", delay=HOUR)
+    path, rounds = "/change/bulk_cancel?q=a:", []
+    while path:
+        answer = await visitor.confirm(path)
+        rounds.append(await count(app, State.CANCELLED, "a:"))
+        part = answer.text.rpartition('class="button main" href="')[2] if "Go on with" in answer.text else ""
+        path = unescape(part.partition('"')[0])
+    assert rounds == [4, 8, 10]
+
+
+async def test_a_bulk_change_that_nobody_narrowed_down_is_refused(furnished: Visitor) -> None:
+    fields = fields_of(await furnished.read("/change/cancel?id=remind:40"))
+    answer = await furnished.send("/change/bulk_cancel", {"csrf": fields["csrf"]})
+    assert answer.status_code == 400
+    assert await count(furnished.app, State.CANCELLED, "") == 1
+
+
+async def test_of_a_long_campaign_as_much_is_cancelled_as_fits_into_a_request(
+    app: App, visitor: Visitor, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.templates.set("long")
+    for number in range(5):
+        await app.schedule("remind", id=f"m:{number}", template="long", delay=HOUR)
+    monkeypatch.setattr("matrixsched.templates.BATCH", 2)
+    monkeypatch.setattr("matrixsched.ops.web.pages.templates.STOP_WITHIN", timedelta(seconds=-1))
+    answer = await visitor.confirm("/change/stop_template?name=long")
+    assert "Go on with the next ones" in answer.text
+    assert 0 < await app.templates.count("long") < 5
+    (entry,) = await visitor.audited()
+    assert (entry.outcome, entry.after["complete"]) == (AuditOutcome.DONE, False)
