@@ -113,7 +113,11 @@ async def _later(app: App) -> None:
     zones = ("Europe/Berlin", "America/New_York", "Asia/Tokyo", "Australia/Sydney")
     for number in range(40):
         await app.schedule(
-            "remind", id=f"sale:{number}", template="spring-sale", zone=zones[number % 4], delay=HOUR * (number % 12)
+            "remind",
+            id=f"sale:{number}",
+            template="spring-sale",
+            zone=zones[number % 4],
+            delay=HOUR * (1 + number % 12),
         )
     for number in range(12):
         await app.schedule("remind", id=f"back:{number}", template="win-back")

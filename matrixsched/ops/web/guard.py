@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from matrixsched.ops.web.pages.errors import plain_page, wants_page
 from matrixsched.ops.web.problems import Refused, problem
 
 BODY_BYTES_MAX: Final = 8_000_000
@@ -68,8 +70,11 @@ class Guard:
             await self._refuse(refused, scope, receive, answer)
 
     async def _refuse(self, refused: Refused, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if not answer.has_begun:
-            await problem(refused, instance=scope["path"])(scope, receive, answer)
+        if answer.has_begun:
+            return
+        request = Request(scope)
+        told = plain_page(request, refused) if wants_page(request) else problem(refused, instance=scope["path"])
+        await told(scope, receive, answer)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         if self._only_local:

@@ -89,6 +89,12 @@ async def test_a_form_of_another_site_does_nothing(visitor: Visitor) -> None:
     assert (await visitor.app.get("a")).status.state == "live"
 
 
+async def test_who_is_not_let_in_is_told_so_on_a_page(visitor: Visitor) -> None:
+    answer = await visitor.client.get("/", headers={"Host": "rebound.example"})
+    assert (answer.status_code, answer.headers["content-type"]) == (421, "text/html; charset=utf-8")
+    assert "a name of this machine" in answer.text
+
+
 async def test_a_form_that_is_no_form_is_refused(visitor: Visitor) -> None:
     assert (await visitor.client.post("/change/cancel", json={"id": "a"})).status_code == 415
     odd = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -30,8 +30,13 @@ def error_page(request: Request, refused: Refused) -> Response:
     visitor = desk_of(request).access.visitor(request)
     facts: dict[str, Any] = {"refused": refused, "searched": request.query_params.get("id", "")}
     if visitor is None:
-        text = environment().get_template("refused.html").render(to=to, **facts)
-        return HTMLResponse(text, status_code=refused.status, headers=refused.headers)
+        return plain_page(request, refused)
     answer = Visit(request, visitor).show("error.html", status=refused.status, **facts)
     answer.headers.update(refused.headers)
     return answer
+
+
+def plain_page(request: Request, refused: Refused) -> Response:
+    """For whoever is not known, or did not even come in."""
+    text = environment().get_template("refused.html").render(to=Links(request), refused=refused)
+    return HTMLResponse(text, status_code=refused.status, headers=refused.headers)
