@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from matrixsched.ops.fleet import Overview, WorkerSeen
+from matrixsched.ops.fleet import Overview, WorkerAtWork
 from matrixsched.ops.render import Count
 from matrixsched.ops.verdict import Level, judge
 from matrixsched.rules.action import Outcome
@@ -38,7 +38,16 @@ def seen(
         minutes=[FleetMinute(NOW - timedelta(minutes=back)) for back in range(59, 0, -1)]
         + [FleetMinute(NOW, outcomes)],
         workers=[
-            WorkerSeen(name=f"w{number}", seen_at=NOW, slots=10, running=0, attempts=0, went_wrong=0)
+            WorkerAtWork(
+                name=f"w{number}",
+                started_at=NOW,
+                seen_at=NOW,
+                slots=10,
+                running=0,
+                handlers=(),
+                attempts=0,
+                went_wrong=0,
+            )
             for number in range(workers)
         ],
         gates=GateReport(held=held or {}, slowed=frozenset(slowed)),

@@ -145,17 +145,18 @@ async def minutes(app: App, clock: ManualClock, workers: tuple[str, ...] = WORKE
             late = [0] * (len(LATE_BOUNDS_S) + 1)
             late[2], late[4], late[6 if back > 28 or back < 24 else 11] = busy * 6 // 10, busy * 3 // 10, busy // 10
             await app.store.run(
-                app.store.transitions.report_minute(
+                app.store.transitions.report_worker(
                     WorkerMinute(
                         minute=last - MINUTE * back,
                         worker=worker,
-                        slots=100,
-                        running=12 + place * 9,
                         outcomes={Outcome.SUCCEEDED: busy - wrong, Outcome.FAILED: wrong},
                         late=late,
                         due=4200 - 700 * abs(back - 26) if 21 <= back <= 31 else back % 5,
                         oldest_due_s=1.0,
-                    )
+                    ),
+                    slots=100,
+                    running=12 + place * 9,
+                    handlers=sorted(app.handlers.names),
                 )
             )
 
