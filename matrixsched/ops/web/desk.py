@@ -13,9 +13,12 @@ from matrixsched.ops.operator import Operator
 from matrixsched.ops.web.access import Access, Role, Visitor
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.audit import Via
+from matrixsched.rules.forecast import Forecast
 
 OVERVIEW_KEPT_S = 2.0
 """However many look at it, the database is asked for the overview once in this time."""
+FORECAST_KEPT_S = 30.0
+"""The same for a forecast: it counts all that waits, which takes seconds where that is a million."""
 
 
 class Desk:
@@ -26,6 +29,8 @@ class Desk:
         self._is_open = False
         self._looking = anyio.Lock()
         self._overview: tuple[float, Overview] | None = None
+        self._foreseeing = anyio.Lock()
+        self._forecasts: dict[int, tuple[float, Forecast]] = {}
 
     async def open(self) -> None:
         """Where this is mounted into another application nobody says when it begins: so it does with a request."""
@@ -47,6 +52,15 @@ class Desk:
             if self._overview is None or now - self._overview[0] > OVERVIEW_KEPT_S:
                 self._overview = (now, await overview(self.app))
             return self._overview[1]
+
+    async def forecast(self, hours: int) -> Forecast:
+        async with self._foreseeing:
+            now = self.app.clock.monotonic()
+            kept = {ahead: one for ahead, one in self._forecasts.items() if now - one[0] <= FORECAST_KEPT_S}
+            if hours not in kept:
+                kept[hours] = (now, await self.app.foresee(hours))
+            self._forecasts = kept
+            return kept[hours][1]
 
 
 def desk_of(request: HTTPConnection) -> Desk:

@@ -20,6 +20,7 @@ from matrixsched.ops.web.api.values import (
     Given,
     Instant,
     Limit,
+    Moment,
     RateText,
     Told,
     refused,
@@ -64,10 +65,10 @@ class LimitTold(Told):
         description="How many could start at this very moment; null: any number, or each key its own."
     )
     slowed: bool
-    slowed_until: Instant | None
+    slowed_until: Moment | None
     slowed_to: str | None = Field(description="While it is slowed; null: to nothing at all.")
     reason: str | None
-    updated_at: Instant
+    updated_at: Moment
 
 
 class LimitsTold(Told):
