@@ -25,6 +25,7 @@ from matrixsched.ops.web.api.values import (
     Told,
     refused,
 )
+from matrixsched.rules import limits as rules
 from matrixsched.rules.lanes import ANY_KEY
 from matrixsched.rules.limits import POOL_MAX
 
@@ -94,8 +95,7 @@ async def get_limit(asked: Asked) -> LimitTold:
 
 async def set_limit(asked: Asked, body: LimitGiven) -> LimitTold:
     """Set or change a limit: it holds at once, for all workers. Sent again it is the same."""
-    await changes.set_limit(asked.operator, asked.path["name"], body.rate, pool=body.pool)
-    return await get_limit(asked)
+    return await _written(asked, await changes.set_limit(asked.operator, asked.path["name"], body.rate, pool=body.pool))
 
 
 async def remove_limit(asked: Asked) -> None:
@@ -111,8 +111,10 @@ async def slow_limit_down(asked: Asked, body: SlowDownGiven) -> LimitTold:
     """
     until = body.until or body.for_
     assert until is not None
-    await changes.slow_down_limit(asked.operator, asked.path["name"], until, rate=body.rate, reason=body.reason)
-    return await get_limit(asked)
+    return await _written(
+        asked,
+        await changes.slow_down_limit(asked.operator, asked.path["name"], until, rate=body.rate, reason=body.reason),
+    )
 
 
 class ResumedTold(Told):
@@ -123,6 +125,10 @@ async def resume_limit(asked: Asked) -> ResumedTold:
     """End a slow-down early."""
     await limits.standing(asked.app, asked.path["name"])
     return ResumedTold(resumed=await changes.resume_limit(asked.operator, asked.path["name"]))
+
+
+async def _written(asked: Asked, limit: rules.Limit) -> LimitTold:
+    return _told(Standing(limit, await asked.app.store.run(asked.app.store.transitions.now())))
 
 
 def _told(standing: Standing) -> LimitTold:
