@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -131,6 +131,3 @@ class RetryTold(Told):
 
 def retry_told(retry: Retry) -> RetryTold:
     return RetryTold(**{name: getattr(retry, name) for name in RetryTold.model_fields})
-
-
-Exists = Literal["replace", "keep", "error"]
