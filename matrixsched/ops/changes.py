@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -90,7 +91,8 @@ async def set_template(operator: Operator, name: str, **changes: object) -> Temp
     before = await templates.standing_or_none(operator.app, name)
     async with operator.noting("set_template", name, {} if before is None else before.row) as note:
         written = await operator.app.templates.set(name, **changes)  # type: ignore[arg-type]
-        note.after = (await templates.standing(operator.app, name)).row
+        standing = await templates.standing(operator.app, name) if before is None else replace(before, template=written)
+        note.after = standing.row
         return written
 
 

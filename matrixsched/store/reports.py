@@ -60,7 +60,7 @@ class Reports:
 
     @abstractmethod
     def _look_page(
-        self, wanted: ActionFilter, after: tuple[int, str], end: tuple[int, str], limit: int
+        self, wanted: ActionFilter, after: tuple[int, str], end: tuple[int, str], limit: int, look_max: int
     ) -> Conversation[list[Action]]: ...
 
     @transition
@@ -69,8 +69,9 @@ class Reports:
     ) -> Conversation[Look]:
         # The end first: what comes or goes meanwhile moves no border between two pages.
         begin = after or (-1, "")
-        end = yield from self._look_end(begin, look_max)
-        found = yield from self._look_page(wanted, begin, end or (SHARDS_MAX, ""), limit)
+        is_any = wanted == ActionFilter()  # then a page is full, or all there is
+        end = None if is_any else (yield from self._look_end(begin, look_max))
+        found = yield from self._look_page(wanted, begin, end or (SHARDS_MAX, ""), limit, look_max)
         if len(found) == limit:
             return Look(actions=found, after=(found[-1].meta.shard, found[-1].id))
         return Look(actions=found, after=end)

@@ -174,7 +174,7 @@ HOT: dict[str, Transition[Any]] = {
     "reschedule": DO.reschedule(a_change("future 0"), revive=True, tell=False),
     "cancel": DO.cancel(a_change("future 0")),
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
-    "look": DO.look(ActionFilter(), after=(0, "future 1"), limit=LIMIT, look_max=LIMIT),
+    "look": DO.look(ActionFilter(handler="nobody"), after=(0, "future 1"), limit=LIMIT, look_max=LIMIT),
     "history": DO.history(0, "running 0"),
     "shards": DO.shards(count_max=LIMIT),
     "stock": DO.stock(BEGINNING, now=NOW, until=NOW + timedelta(days=1), keyed=True, limit=LIMIT),
@@ -234,7 +234,7 @@ ENDED_ACTIONS: dict[str, object] = {
 LOOKED_AT: dict[str, object] = {
     **dict.fromkeys(("state", "template", "id_prefix", "due_before")),
     **{"after_shard": 0, "after_id": "future 1", "end_shard": 0, "end_id": "future 1016"},
-    **{"handler": "nobody", "limit": LIMIT, "now": NOW},
+    **{"handler": "nobody", "limit": LIMIT, "look_max": LIMIT, "now": NOW},
 }
 ASKS = {name: first_ask(transition) for name, transition in HOT.items()} | {
     **{name: ask_of_look(look) for name, look in LOOKS.items()},

@@ -19,7 +19,7 @@ OVERVIEW_KEPT_S = 2.0
 """However many look at it, the database is asked for the overview once in this time."""
 FORECAST_HOURS = 24
 FORECAST_KEPT_S = 60.0
-"""It counts all that waits: it is not made anew for everybody who looks."""
+"""The same for a forecast: it counts all that waits, which takes seconds where that is a million."""
 FORECAST_WITHIN_S = 10.0
 
 
@@ -32,7 +32,7 @@ class Desk:
         self._looking = anyio.Lock()
         self._overview: tuple[float, Overview] | None = None
         self._foreseeing = anyio.Lock()
-        self._forecast: tuple[float, Forecast] | None = None
+        self._forecasts: dict[int, tuple[float, Forecast]] = {}
 
     async def open(self) -> None:
         """Where this is mounted into another application nobody says when it begins: so it does with a request."""
@@ -55,16 +55,21 @@ class Desk:
                 self._overview = (now, await overview(self.app))
             return self._overview[1]
 
-    async def forecast(self) -> Forecast | None:
-        """How the messages of templates go on; None if so many wait that it takes too long to say."""
+    async def forecast(self, hours: int) -> Forecast:
+        """How the messages of templates go on."""
         async with self._foreseeing:
             now = self.app.clock.monotonic()
-            if self._forecast is None or now - self._forecast[0] > FORECAST_KEPT_S:
-                with anyio.move_on_after(FORECAST_WITHIN_S) as limit:
-                    self._forecast = (now, await self.app.foresee(FORECAST_HOURS))
-                if limit.cancelled_caught:
-                    return None
-            return None if self._forecast is None else self._forecast[1]
+            kept = {ahead: one for ahead, one in self._forecasts.items() if now - one[0] <= FORECAST_KEPT_S}
+            if hours not in kept:
+                kept[hours] = (now, await self.app.foresee(hours))
+            self._forecasts = kept
+            return kept[hours][1]
+
+    async def forecast_soon(self) -> Forecast | None:
+        """The same for the next day; None if so many wait that it takes too long to say."""
+        with anyio.move_on_after(FORECAST_WITHIN_S):
+            return await self.forecast(FORECAST_HOURS)
+        return None
 
 
 def desk_of(request: HTTPConnection) -> Desk:

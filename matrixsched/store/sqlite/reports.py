@@ -23,7 +23,7 @@ class SqliteReports(SqliteTemplates, Reports):
         return (rows[0]["shard_id"], rows[0]["action_id"]) if rows else None
 
     def _look_page(
-        self, wanted: ActionFilter, after: tuple[int, str], end: tuple[int, str], limit: int
+        self, wanted: ActionFilter, after: tuple[int, str], end: tuple[int, str], limit: int, look_max: int
     ) -> Conversation[list[Action]]:
         rows = yield self._ask(
             "look.page",
@@ -37,6 +37,7 @@ class SqliteReports(SqliteTemplates, Reports):
             id_prefix=wanted.id_prefix,
             due_before=in_microseconds_or_none(wanted.due_before),
             limit=limit,
+            look_max=look_max,
             now=self._now(),
         )
         return [action_of(row) for row in rows]

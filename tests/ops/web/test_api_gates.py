@@ -35,12 +35,11 @@ async def verbs(app: App) -> list[str]:
 
 async def test_a_template_is_made_changed_and_removed(api: Api, app: App, clock: ManualClock) -> None:
     made = await api.done("PUT", "/templates/promo%2Fx", {"windows": ["10:00-12:00"], "max_speed": "100/min"})
-    assert (made["name"], made["distribution"], made["max_speed"], made["windows"], made["unfinished"]) == (
+    assert (made["name"], made["distribution"], made["max_speed"], made["windows"]) == (
         "promo/x",
         "own",
         "100/min",
         ["10:00-12:00"],
-        0,
     )
     clock.advance(timedelta(seconds=1))
     changed = await api.done("PUT", "/templates/promo%2Fx", {"weight": 2})
@@ -118,13 +117,18 @@ async def test_the_quota_is_changed_by_what_is_given(api: Api, app: App) -> None
     assert await verbs(app) in (["set_quota"], ["set_quota", "set_quota"])
 
 
-async def test_the_forecast_tells_what_goes_in_each_hour(api: Api, app: App) -> None:
+async def test_the_forecast_tells_what_goes_in_each_hour(api: Api, app: App, clock: ManualClock) -> None:
     await app.templates.set("promo")
     for number in range(5):
         await app.schedule("send", id=f"m{number}", template="promo")
     told = await api.get("/plan", hours=3)
     (outlook,) = told["outlooks"]
     assert (outlook["template"], outlook["waiting"], sum(outlook["sent"]), len(outlook["sent"])) == ("promo", 5, 5, 3)
+    await app.schedule("send", id="later", template="promo")
+    assert await api.get("/plan", hours=3) == told, "it is kept for a while"
+    assert (await api.get("/plan", hours=2))["outlooks"][0]["waiting"] == 6
+    clock.advance(timedelta(seconds=31))
+    assert (await api.get("/plan", hours=3))["outlooks"][0]["waiting"] == 6
     await api.problem(422, "GET", "/plan", params={"hours": 1000})
 
 

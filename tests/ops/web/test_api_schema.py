@@ -78,7 +78,7 @@ def site(database: Path, tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.slow
 @DOCUMENT.parametrize()
-@settings(max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 def test_every_endpoint_keeps_to_the_document(site: None, case: schemathesis.Case) -> None:
     case.call_and_validate(headers={"Authorization": f"Bearer {OPERATOR}"}, timeout=REQUEST_MAX_S)
 

@@ -24,6 +24,7 @@ from matrixsched.ops.web.api.values import (
     Given,
     Instant,
     Limit,
+    Moment,
     Name,
     Number,
     Told,
@@ -175,12 +176,12 @@ class ActionTold(Told):
     version: int = Field(description="Rises with every change, also across replacement.")
     revision: int = Field(description="1 when created, one more with every change.")
     shard: int
-    created_at: Instant
-    updated_at: Instant
+    created_at: Moment
+    updated_at: Moment
     handler: str
     payload_bytes: int
     payload_version: int
-    payload: JsonValue = Field(None, description="Only if it was asked for.")
+    payload: Any = Field(None, description="Only if it was asked for.")
     payload_base64: str | None = Field(None, description="Instead of `payload`, if what is stored is not JSON.")
     priority: int
     template: str | None
@@ -190,10 +191,10 @@ class ActionTold(Told):
     retry: RetryTold | None = Field(description="null: as its handler says.")
     timeout: Duration | None
     start_within: Duration | None
-    expires_at: Instant | None
+    expires_at: Moment | None
     state: State
     running: bool
-    scheduled_at: Instant = Field(description="When it runs next, or ran last if it is finished.")
+    scheduled_at: Moment = Field(description="When it runs next, or ran last if it is finished.")
     tick: int
     attempts: int = Field(description="How many were started.")
     succeeded: int
@@ -204,9 +205,9 @@ class ActionTold(Told):
     consecutive_failures: int
     last_outcome: Outcome | None
     last_error: str | None
-    last_started_at: Instant | None
-    last_ended_at: Instant | None
-    finished_at: Instant | None
+    last_started_at: Moment | None
+    last_ended_at: Moment | None
+    finished_at: Moment | None
 
 
 def action_told(action: Action, *, with_payload: bool) -> ActionTold:
@@ -271,8 +272,8 @@ class AttemptTold(Told):
     tick: int
     outcome: Outcome
     error: str | None
-    started_at: Instant
-    ended_at: Instant
+    started_at: Moment
+    ended_at: Moment
 
 
 class HistoryTold(Told):
@@ -290,14 +291,14 @@ def history_told(past: Sequence[PastAttempt]) -> HistoryTold:
 class RunsTold(Told):
     """When it runs next."""
 
-    items: list[Instant]
+    items: list[Moment]
 
 
 class ReasonTold(Told):
     reason: Why
     explained: str
-    since: Instant | None
-    until: Instant | None
+    since: Moment | None
+    until: Moment | None
     next_move: str
 
 
@@ -307,9 +308,9 @@ class ExplanationTold(Told):
     id: str
     handler: str
     state: State
-    asked_at: Instant
-    due_at: Instant
-    worker_seen_at: Instant | None = Field(description="The last sign of life of any worker.")
+    asked_at: Moment
+    due_at: Moment
+    worker_seen_at: Moment | None = Field(description="The last sign of life of any worker.")
     reasons: list[ReasonTold]
 
 

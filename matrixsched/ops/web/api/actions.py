@@ -41,12 +41,11 @@ from matrixsched.ops.web.api.remedies import refusal_of
 from matrixsched.ops.web.problems import Refused
 from matrixsched.store.values import ActionFilter
 
-LOOK_MAX = 5000
+LOOK_MAX = 2000
 """So many actions are looked at for a page at most, however few of them fit."""
 
 NOT_FOUND, CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
 CHANGED = HTTPStatus.PRECONDITION_FAILED
-LARGE = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 # Scheduling.
@@ -124,7 +123,7 @@ def _at(pointer: str) -> Iterator[None]:
 async def list_actions(asked: Asked, query: ActionsQuery) -> ActionsTold:
     """A page of the actions that fit, in an order that stays the same.
 
-    At most 5,000 actions are looked at for a page. So one may be short, or empty, and yet have a `next_cursor`: the
+    At most 2,000 actions are looked at for a page. So one may be short, or empty, and yet have a `next_cursor`: the
     list is at its end when that is null.
     """
     wanted = ActionFilter(

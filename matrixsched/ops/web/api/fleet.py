@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 from uuid import UUID
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from matrixsched.errors import BadInput
 from matrixsched.ops import changes
@@ -17,7 +17,7 @@ from matrixsched.ops.shards import COUNT_MAX
 from matrixsched.ops.web.access import Role
 from matrixsched.ops.web.api.cursors import entry_cursor, entry_in
 from matrixsched.ops.web.api.endpoint import Asked, Endpoint
-from matrixsched.ops.web.api.values import PAGE_DEFAULT, Cursor, Duration, Given, Instant, Limit, Number, Told
+from matrixsched.ops.web.api.values import PAGE_DEFAULT, Cursor, Duration, Given, Limit, Moment, Number, Told
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.action import Outcome
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
@@ -33,7 +33,7 @@ _LATE = f"In seconds, up to a bound; {LATE_BOUNDS_S[-1]} stands for that or more
 
 
 class MinuteTold(Told):
-    minute: Instant
+    minute: Moment
     attempts: int
     went_wrong: int
     outcomes: dict[Outcome, int]
@@ -53,8 +53,8 @@ class HeldTold(Told):
 
 class WorkerTold(Told):
     name: str
-    started_at: Instant
-    seen_at: Instant
+    started_at: Moment
+    seen_at: Moment
     slots: int
     running: int
     handlers: list[str]
@@ -65,10 +65,10 @@ class WorkerTold(Told):
 class OverviewTold(Told):
     """The whole fleet at a glance, asked of the database every two seconds at most."""
 
-    now: Instant
+    now: Moment
     shard_count: int
     due: int = Field(description=f"Due and not under way; counting stops at {DUE_COUNT_MAX:,}.")
-    oldest_due_at: Instant | None
+    oldest_due_at: Moment | None
     throughput: float = Field(description="Attempts per second, in the last minutes.")
     went_wrong: int = Field(description="Attempts in the last minutes.")
     late_p50_s: float | None = Field(description=_LATE)
@@ -152,11 +152,11 @@ class ShardTold(Told):
     shard: int
     holder: str | None
     guid: UUID | None = Field(description="Of the lock, to release it.")
-    since: Instant | None
+    since: Moment | None
     heartbeat_age: Duration | None
     incoming: int
     processing: int
-    oldest_due_at: Instant | None
+    oldest_due_at: Moment | None
 
 
 class ShardsTold(Told):
@@ -222,15 +222,15 @@ class EntryTold(Told):
     """One change by an operator."""
 
     guid: UUID
-    asked_at: Instant
-    ended_at: Instant | None
+    asked_at: Moment
+    ended_at: Moment | None
     who: str
     via: Via
     verb: str
     subject: str
     outcome: AuditOutcome = Field(description="`begun` for ever: nobody told how it ended.")
-    before: dict[str, JsonValue]
-    after: dict[str, JsonValue]
+    before: dict[str, Any]
+    after: dict[str, Any]
 
 
 class AuditTold(Told):

@@ -20,10 +20,12 @@ from matrixsched.ops.web.api.values import (
     Given,
     Instant,
     Limit,
+    Moment,
     RateText,
     Told,
     refused,
 )
+from matrixsched.rules import limits as rules
 from matrixsched.rules.lanes import ANY_KEY
 from matrixsched.rules.limits import POOL_MAX
 
@@ -64,10 +66,10 @@ class LimitTold(Told):
         description="How many could start at this very moment; null: any number, or each key its own."
     )
     slowed: bool
-    slowed_until: Instant | None
+    slowed_until: Moment | None
     slowed_to: str | None = Field(description="While it is slowed; null: to nothing at all.")
     reason: str | None
-    updated_at: Instant
+    updated_at: Moment
 
 
 class LimitsTold(Told):
@@ -93,8 +95,7 @@ async def get_limit(asked: Asked) -> LimitTold:
 
 async def set_limit(asked: Asked, body: LimitGiven) -> LimitTold:
     """Set or change a limit: it holds at once, for all workers. Sent again it is the same."""
-    await changes.set_limit(asked.operator, asked.path["name"], body.rate, pool=body.pool)
-    return await get_limit(asked)
+    return await _written(asked, await changes.set_limit(asked.operator, asked.path["name"], body.rate, pool=body.pool))
 
 
 async def remove_limit(asked: Asked) -> None:
@@ -110,8 +111,10 @@ async def slow_limit_down(asked: Asked, body: SlowDownGiven) -> LimitTold:
     """
     until = body.until or body.for_
     assert until is not None
-    await changes.slow_down_limit(asked.operator, asked.path["name"], until, rate=body.rate, reason=body.reason)
-    return await get_limit(asked)
+    return await _written(
+        asked,
+        await changes.slow_down_limit(asked.operator, asked.path["name"], until, rate=body.rate, reason=body.reason),
+    )
 
 
 class ResumedTold(Told):
@@ -122,6 +125,10 @@ async def resume_limit(asked: Asked) -> ResumedTold:
     """End a slow-down early."""
     await limits.standing(asked.app, asked.path["name"])
     return ResumedTold(resumed=await changes.resume_limit(asked.operator, asked.path["name"]))
+
+
+async def _written(asked: Asked, limit: rules.Limit) -> LimitTold:
+    return _told(Standing(limit, await asked.app.store.run(asked.app.store.transitions.now())))
 
 
 def _told(standing: Standing) -> LimitTold:

@@ -17,16 +17,7 @@ from matrixsched.ops.queues import COUNT_MAX, Named, Standing
 from matrixsched.ops.web.access import Role
 from matrixsched.ops.web.api.cursors import cursor_of, number_in
 from matrixsched.ops.web.api.endpoint import CREATED, Asked, Endpoint, Reply
-from matrixsched.ops.web.api.values import (
-    PAGE_DEFAULT,
-    Cursor,
-    Duration,
-    Flag,
-    Given,
-    Instant,
-    Limit,
-    Told,
-)
+from matrixsched.ops.web.api.values import PAGE_DEFAULT, Cursor, Duration, Flag, Given, Instant, Limit, Moment, Told
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.contract import QueueContract
 from matrixsched.rules.queues import DATA_BYTES_MAX, ID_MAX, NewItem
@@ -45,7 +36,7 @@ class QueueTold(Told):
     taken: int = Field(description=_COUNTED)
     delayed: int = Field(description=_COUNTED)
     dead: int = Field(description=_COUNTED)
-    oldest_ready_at: Instant | None
+    oldest_ready_at: Moment | None
     paused: bool
     batch_size: int | None = Field(description="null, as for the next two: as each worker was started.")
     visibility: Duration | None
@@ -116,9 +107,9 @@ class QueueTaskTold(Told):
     id: int
     state: Literal["ready", "taken", "delayed"]
     attempts: int
-    created_at: Instant
-    start_at: Instant
-    due_at: Instant = Field(description="When it can be taken, or comes back if nobody settles it.")
+    created_at: Moment
+    start_at: Moment
+    due_at: Moment = Field(description="When it can be taken, or comes back if nobody settles it.")
     bytes: int
     data: dict[str, JsonValue] | None = Field(None, description="Only if it was asked for, and a contract is known.")
     base64: str | None = Field(None, description="Instead of `data`, where no contract is known or it does not fit.")
@@ -158,8 +149,8 @@ class LettersQuery(PeekQuery):
 class LetterTold(Told):
     id: int
     attempts: int
-    created_at: Instant
-    died_at: Instant
+    created_at: Moment
+    died_at: Moment
     reason: str
     bytes: int
     data: dict[str, JsonValue] | None = Field(None, description="Only if it was asked for, and a contract is known.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from matrixsched.errors import BadInput
 from matrixsched.ops.repetition import exclusion_text, misfire_text, read_exclusion, read_misfire
-from matrixsched.ops.web.api.values import Duration, Given, Instant, Name, Told, reading
+from matrixsched.ops.web.api.values import Duration, Given, Instant, Moment, Name, Told, reading
 from matrixsched.rules.crontab import Repeated, Skipped
 from matrixsched.rules.exclusions import EXCLUSIONS_MAX
 from matrixsched.rules.retry import ATTEMPTS_MAX, Retry
@@ -65,7 +65,7 @@ class RepeatTold(Told):
     """A rule as it is stored; sent again it is the same rule."""
 
     every: Duration | None = None
-    anchor: Instant | None = None
+    anchor: Moment | None = None
     after_end: bool | None = None
     cron: str | None = None
     zone: str
@@ -131,6 +131,3 @@ class RetryTold(Told):
 
 def retry_told(retry: Retry) -> RetryTold:
     return RetryTold(**{name: getattr(retry, name) for name in RetryTold.model_fields})
-
-
-Exists = Literal["replace", "keep", "error"]

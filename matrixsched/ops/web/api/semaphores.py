@@ -18,8 +18,8 @@ from matrixsched.ops.web.api.values import (
     Cursor,
     Duration,
     Given,
-    Instant,
     Limit,
+    Moment,
     Name,
     Number,
     Told,
@@ -84,8 +84,8 @@ class CountedTold(SemaphoreTold):
     held: int
     asked: int = Field(description="Of those that hold: how many were asked to make room.")
     waiting: int = Field(description=f"Counted up to {COUNT_MAX:,}.")
-    oldest_waiting_at: Instant | None
-    balanced_at: Instant | None
+    oldest_waiting_at: Moment | None
+    balanced_at: Moment | None
 
 
 class SemaphoreTaskTold(Told):
@@ -93,10 +93,10 @@ class SemaphoreTaskTold(Told):
     priority: float
     state: TaskState
     hold: UUID = Field(description="This time in which it waits and holds.")
-    enqueued_at: Instant
-    acquired_at: Instant | None
-    asked_at: Instant | None
-    hold_until: Instant | None
+    enqueued_at: Moment
+    acquired_at: Moment | None
+    asked_at: Moment | None
+    hold_until: Moment | None
 
 
 class CrowdTold(Told):

@@ -67,7 +67,7 @@ async def _gates(app: App) -> GateReport:
 async def show_template(visit: Visit) -> Response:
     name = visit.request.query_params.get("name", "")
     is_wanted = visit.fragment == "forecast" or bool(visit.asked("forecast"))
-    forecast = await visit.desk.forecast() if is_wanted else None
+    forecast = await visit.desk.forecast_soon() if is_wanted else None
     template, settings = await visit.app.templates.get(name), await visit.app.quota.settings()
     gates = await _gates(visit.app)
     unfinished = Count(await visit.app.templates.count(name, count_max=COUNT_MAX), COUNT_MAX)
