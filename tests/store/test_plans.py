@@ -421,7 +421,7 @@ def test_a_look_that_finds_nothing_probes_each_shard_a_few_times(
 # SQLite.
 
 SQLITE_BIG = {f"matrixsched_{table}" for table in BIG_TABLES}
-SQLITE_ALL = ("page", "find_in_installation.others")
+SQLITE_ALL = ("page", "find_in_installation.others", "inspect.migrations")
 """What operators ask now and then, of everything there is."""
 SQLITE_HOT = sorted(name for name in load("sqlite", "default") if name not in SQLITE_ALL)
 SQLITE_ORDERED = [name for name in SQLITE_HOT if name.split(".")[0] in ("acquire_shard", "claim", "move")]

@@ -18,7 +18,7 @@ from matrixsched.rules.forecast import Forecast
 OVERVIEW_KEPT_S = 2.0
 """However many look at it, the database is asked for the overview once in this time."""
 FORECAST_HOURS = 24
-FORECAST_KEPT_S = 60.0
+FORECAST_KEPT_S = 30.0
 """The same for a forecast: it counts all that waits, which takes seconds where that is a million."""
 FORECAST_WITHIN_S = 10.0
 
