@@ -132,19 +132,19 @@ def _too_large(most: int) -> Refused:
 def _check_local(scope: Scope, headers: Headers) -> None:
     client = scope.get("client")
     host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    if client is not None and not _is_local(client[0]):
+    if client is not None and not is_local(client[0]):
         raise Refused(
             HTTPStatus.FORBIDDEN,
             "without tokens only this machine is answered: set MATRIXSCHED_WEB_OPERATOR_TOKEN and show it",
         )
-    if not _is_local(host):
+    if not is_local(host):
         raise Refused(
             HTTPStatus.MISDIRECTED_REQUEST,
             "without tokens this answers only under a name of this machine, as in http://127.0.0.1:8190",
         )
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-from ipaddress import ip_address
 
 import anyio
 
@@ -18,6 +17,7 @@ from matrixsched.ops.render import say
 try:
     import uvicorn
 
+    from matrixsched.ops.web.guard import is_local
     from matrixsched.ops.web.site import dashboard
 except ImportError as error:
     raise WebExtraMissing(error.name or "unknown") from None
@@ -75,7 +75,7 @@ async def check_database(app: App) -> None:
 def check_reach(settings: Settings) -> None:
     """Beyond this machine nobody is answered without a token."""
     has_token = settings.web_viewer_token is not None or settings.web_operator_token is not None
-    if has_token or _is_loopback(settings.web_host):
+    if has_token or is_local(settings.web_host):
         return
     raise ConfigurationError(
         [
@@ -84,12 +84,3 @@ def check_reach(settings: Settings) -> None:
             "or listen on 127.0.0.1"
         ]
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
