@@ -105,8 +105,8 @@ UNFUZZED = {
 
 def test_every_command_is_fuzzed_with_all_of_its_options() -> None:
     commands = dict(_commands(get_command(cli), ""))
-    # One starts processes; the others tell of the machine, the database and the moment they are asked on.
-    assert commands.keys() - COMMANDS.keys() == {"demo", "check", "doctor", "top"}
+    # Two start processes; the others tell of the machine, the database and the moment they are asked on.
+    assert commands.keys() - COMMANDS.keys() == {"demo", "check", "doctor", "serve", "top"}
     assert {name: command.takes() for name, command in COMMANDS.items()} == {
         name: _options(commands[name]) for name in COMMANDS
     }

@@ -127,7 +127,7 @@ def _end_of_operand(words: Sequence[str], begin: int, ends: Set[str] = _END) -> 
     depth = 0
     for position in range(begin, len(words)):
         word = words[position]
-        if depth == 0 and (word in ends or word == "case" and position > begin):
+        if depth == 0 and word in ends:
             return position
         depth += (word == "(") + (word == "case") - (word == ")") - (word == "end" and depth > 0)
     return len(words)

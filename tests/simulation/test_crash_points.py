@@ -26,7 +26,7 @@ SEEN: tuple[tuple[str, str, tuple[Aim, ...]], ...] = (
     (
         "two for one place",
         "a request that is sent again enqueues again",
-        (Aim(Where.CALL, "client", 0, Fault.LATE, "enqueue_tasks"),),
+        (Aim(Where.CALL, "client", 0, Fault.REPLY_LOST, "enqueue_tasks"),),
     ),
     ("asked to step back", "whoever steps back keeps its guid", ()),
     ("a place that lapses", "places are held for good", ()),

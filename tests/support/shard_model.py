@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from matrixsched.rules.action import COMING, EVENT, UNGATED
 from matrixsched.rules.lanes import is_gated
 from matrixsched.store.values import Acquired, Turn
-from support.waiting import Listed, Lock, Slots, Waiting
+from support.waiting import TICK, Listed, Lock, Slots, Waiting
 
 SOON = timedelta(milliseconds=50)
 """When to ask again for what is ready but with somebody else."""
@@ -132,7 +132,10 @@ class World:
     def ask_again(self, question: Question) -> tuple[datetime, datetime] | None:
         """Not before the first and not after the second; None: whenever something is new."""
         waits = [row.at for row in self.rows if row.lane in (UNGATED, EVENT, COMING) and row.at > self.now]
-        spans = [(at, at) for at in waits]
+        lapses = [
+            lock.heartbeat_at + self.lease + TICK for shard, lock in self.locks.items() if not self._is_free(shard)
+        ]
+        spans = [(at, at) for at in (*waits, *lapses)]
         if known := self._known(question):
             spans.append(self._gated_again(min(one.ready_at for one in known), self._opens_at(question)))
         if not spans:
@@ -141,7 +144,7 @@ class World:
 
     def _gated_again(self, ready_at: datetime, opens_at: datetime | None) -> tuple[datetime, datetime]:
         latest = ready_at if ready_at > self.now else self.now + SOON
-        earliest = max(ready_at, self.now + timedelta(microseconds=1))
+        earliest = max(ready_at, self.now + TICK)
         return (earliest, latest) if opens_at is None else (max(earliest, opens_at), max(latest, opens_at))
 
     def copy(self) -> World:

@@ -256,10 +256,13 @@ class SqliteTransitions(
         only_events: bool = False,
     ) -> Conversation[Acquired]:
         now = self._now()
-        gating = {"gated_handlers": as_json([escaped(name) for name in gated_handlers]), "ahead": span(ahead)}
+        gating = {
+            "gated_handlers": as_json([escaped(name) for name in gated_handlers]),
+            "ahead": span(ahead),
+            "lease": span(lease),
+        }
         chosen = yield self._ask(
             "acquire_shard.choose",
-            lease=span(lease),
             lanes=as_json(lanes),
             lanes_max=GATED_LANES_MAX,
             turn=turn.value,
@@ -269,8 +272,8 @@ class SqliteTransitions(
         )
         if not chosen:
             (row,) = yield self._ask("acquire_shard.next_due", **gating, now=now)
-            named = (row["event_at"], row["ungated_at"], row["coming_at"], row["gated_at"])
-            instants = [at for at in named if at is not None]
+            named = ("event_at", "ungated_at", "coming_at", "gated_at", "free_at")
+            instants = [row[name] for name in named if row[name] is not None]
             next_due_at = moment_of(min(instants)) if instants else None
             return Acquired(now=moment_of(now), shard=None, holds=bool(row["holds"]), next_due_at=next_due_at)
         shard = chosen[0]["shard_id"]

@@ -29,6 +29,18 @@ async def test_without_work_the_answer_says_when_the_next_row_is_due(scene: Scen
     assert await scene.contents() == before
 
 
+async def test_while_others_hold_the_work_the_answer_says_when_it_is_free_should_they_be_dead(scene: Scene):
+    await scene.schedule()
+    assert (await scene.acquire()).shard == 0
+    scene.clock.advance(LEASE / 2)
+    free_at = scene.now + LEASE / 2 + TICK
+    assert (await scene.acquire()).next_due_at == free_at
+    scene.clock.advance(free_at - scene.now - TICK)
+    assert (await scene.acquire()).shard is None
+    scene.clock.advance(TICK)
+    assert (await scene.acquire()).shard == 0
+
+
 async def test_a_row_is_work_from_the_very_instant_it_is_due(scene: Scene):
     await scene.put_in_processing("a", delay=HOUR)
     scene.clock.advance(HOUR - TICK)

@@ -1,7 +1,7 @@
 -- acquire_shard (postgresql). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
 -- served longest ago; one with events that are due or new comes before all others; else :turn prefers one where the most
 -- important rows wait before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
--- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count.
+-- is. When there is none it writes nothing and says when the next row is due or the lease of a holder ends. If :only_events, no other shards count.
 -- Its commit does not wait for the disk: a lock is worth nothing but for what is written under it,
 -- and whatever is, is flushed together with it. If the server crashes before, nobody holds the shard, and the fence is shut.
 -- "The first row in index order, if there is one" is written out instead of EXISTS: where statistics are missing, old or
@@ -25,7 +25,7 @@ with gate as materialized (
      where g.opens_at > {now} and g.opens_at < {now} + interval '1 minute' -- later: let each lane be looked at once
 ),
 held as materialized (
-    select l.shard_id
+    select l.shard_id, l.last_heartbeat_at + cast(:lease as interval) as held_until
       from matrixsched.shard_locks l
      where l.locked and l.last_heartbeat_at >= {now} - cast(:lease as interval)
        and l.last_heartbeat_at <= {now} + cast(:lease as interval)
@@ -181,7 +181,9 @@ select {now} as now, t.shard_id,
            (select greatest(min(h.ready_at), (select opens_at from gate)) from matrixsched.held_lanes h
              where h.handler = any (cast(:gated_handlers as text[]))
                and (h.ready_at > {now} or exists (select from gate))
-            having count(*) > 0) -- else nothing waits for the gate to open
+            having count(*) > 0), -- else nothing waits for the gate to open
+           -- Whoever holds a shard and does not beat any more may have left due rows in it.
+           (select min(h.held_until) + interval '1 microsecond' from held h)
        ) end as next_due_at
   from (select) as always
   left join taken t on true

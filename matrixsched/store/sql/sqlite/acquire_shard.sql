@@ -1,7 +1,7 @@
 -- acquire_shard (sqlite). Promise: locks, under a fresh sync guid, the free shard *with work for this worker* that was
 -- served longest ago; one with events that are due or new comes before all others; else :turn prefers one where the most
 -- important rows wait before gates, or one with rows that need none. A holder that still beats is never robbed. Says what work there
--- is. When there is none it writes nothing and says when the next row is due. If :only_events, no other shards count.
+-- is. When there is none it writes nothing and says when the next row is due or the lease of a holder ends. If :only_events, no other shards count.
 -- Where neither gates nor events are used and nothing is parked, a shard without work costs three probes: `first`, the first
 -- of the lanes coming, event, handler!… and handler:… that has rows, says which of them are worth one of their own.
 -- :lanes are the special lanes this worker may read: parked and suspect rows of the handlers it knows.
@@ -149,5 +149,9 @@ select (select min((select p.scheduled_at from matrixsched_processing_queue p
                    coalesce((select opens_at from gate), 0))
           from matrixsched_held_lanes h
          where h.handler in (select value from json_each(:gated_handlers))) as gated_at,
+       -- Whoever holds a shard and does not beat any more may have left due rows in it.
+       (select min(l.last_heartbeat_at) + :lease + 1
+          from matrixsched_shard_locks l
+         where l.locked and l.last_heartbeat_at between {now} - :lease and {now} + :lease) as free_at,
        exists (select 1 from matrixsched_processing_queue p where p.lane >= 'limit|' and p.lane < 'quota}')
            or exists (select 1 from matrixsched_held_lanes) as holds;
