@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -56,6 +57,14 @@ def debian_tool() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def installed_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite database with an installation, to be copied: to make one takes three times as long."""
+    file = tmp_path_factory.mktemp("installed") / "test.db"
+    anyio.run(partial(App(f"sqlite:///{file}").init, shards=SHARDS))
+    return file
+
+
+@pytest.fixture(scope="session")
 def installed_databases(postgres_server: PostgresServer) -> Iterator[Databases]:
     """PostgreSQL databases with an installation."""
     with contextlib.closing(
@@ -104,11 +113,18 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def app(database_url: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[App]:
+def installed_url(database_url: str, request: pytest.FixtureRequest) -> str:
+    """A database of each kind in turn, with an installation of four shards; PostgreSQL's has one already."""
+    if database_url.startswith("sqlite"):
+        # Asked for here and not by `app`: no second event loop can be run inside of a test's.
+        shutil.copy(request.getfixturevalue("installed_file"), database_url.removeprefix("sqlite:///"))
+    return database_url
+
+
+@pytest.fixture
+async def app(installed_url: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[App]:
     """An application on a fresh installation of four shards, whose time stands still."""
-    app = App(database_url, clock=clock, chance=SeededChance(1))
-    await app.init(shards=SHARDS)
-    async with app:
+    async with App(installed_url, clock=clock, chance=SeededChance(1)) as app:
         yield app
 
 

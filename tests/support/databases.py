@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -23,32 +23,35 @@ select pg_terminate_backend(pid, 5000) from pg_stat_activity
  where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
 """
 SHAPE = """
-with ours as (select oid, nspname, nspacl from pg_namespace where nspname !~ '^(pg_|information_schema)')
-select md5(string_agg(what, ' ' order by what)) from (
-    select concat('schema ', nspname, nspacl) as what from ours
+with ours as (select oid, nspname from pg_namespace where nspname !~ '^(pg_|information_schema)'),
+tables as (select c.oid, c.xmin from pg_class c where c.relnamespace in (select oid from ours)),
+parts as (
+    select count(*) as many, sum(cast(cast(n.xmin as text) as bigint)) as versions
+      from pg_namespace n where n.oid in (select oid from ours)
     union all
-    select concat(c.relkind, n.nspname, '.', c.relname, c.reloptions, c.relacl, c.relpersistence,
-                  (select string_agg(concat(a.attname, a.atttypid, a.attnotnull, a.attcollation), ' ' order by a.attnum)
-                     from pg_attribute a where a.attrelid = c.oid and a.attnum > 0))
-      from pg_class c join ours n on n.oid = c.relnamespace
+    select count(*), sum(cast(cast(t.xmin as text) as bigint)) from tables t
     union all
-    select concat(c.conrelid::regclass, c.conname, pg_get_constraintdef(c.oid))
-      from pg_constraint c join ours n on n.oid = c.connamespace
+    select count(*), sum(cast(cast(a.xmin as text) as bigint))
+      from pg_attribute a where a.attrelid in (select oid from tables)
     union all
-    select concat('function ', p.proname) from pg_proc p join ours n on n.oid = p.pronamespace
+    select count(*), sum(cast(cast(c.xmin as text) as bigint))
+      from pg_constraint c where c.connamespace in (select oid from ours)
     union all
-    select concat('trigger ', tgname) from pg_trigger where not tgisinternal
+    select count(*), sum(cast(cast(p.xmin as text) as bigint))
+      from pg_proc p where p.pronamespace in (select oid from ours)
     union all
-    select concat('setting ', s.setrole, s.setconfig) from pg_db_role_setting s
-     where s.setdatabase in (0, (select oid from pg_database where datname = current_database()))
-) as shape (what)
+    select count(*), sum(cast(cast(t.xmin as text) as bigint)) from pg_trigger t where not t.tgisinternal
+)
+select concat(string_agg(concat(many, ':', versions), ' '),
+              (select string_agg(concat(s.setrole, s.setconfig), ' ') from pg_db_role_setting s
+                where s.setdatabase in (0, (select oid from pg_database where datname = current_database()))))
+  from parts
 """
+"""How many there are of everything but rows, and the transactions that wrote them: a copy has those of its template."""
 TABLES = (
     "select oid::regclass::text from pg_class where relkind = 'r' and relnamespace::regnamespace::text !~ '^(pg_|inf)'"
 )
 SEQUENCES = "select setval(oid::regclass, 1, false) from pg_class where relkind = 'S'"
-
-Rows = Sequence[tuple[Any, ...]]
 
 
 @dataclass
@@ -71,7 +74,7 @@ class Databases:
             server.create_database(name)
         with psycopg.connect(server.dsn(name), autocommit=True) as connection:
             self._shape = _shape(connection)
-            self._rows = {table: _rows(connection, table) for table in _tables(connection)}
+            self._refill = _refilling(connection)
         if self._template is None:
             server.drop_database(name)
         self._free: list[Used] = []
@@ -103,10 +106,7 @@ class Databases:
                 connection.execute(DISCONNECT)
                 if _shape(connection) != self._shape:
                     return False
-                with connection.transaction():
-                    connection.execute(SEQUENCES)
-                    for table, rows in self._rows.items():
-                        _refill(connection, table, rows)
+                connection.execute(self._refill)
                 return True
         except psycopg.Error:
             return False
@@ -119,26 +119,20 @@ def _shape(connection: psycopg.Connection[Any]) -> str | None:
     return shape
 
 
-def _tables(connection: psycopg.Connection[Any]) -> list[str]:
-    return [table for (table,) in connection.execute(TABLES)]
+def _refilling(connection: psycopg.Connection[Any]) -> sql.Composed:
+    """All that makes its rows what they are now, in one message."""
+    tables = [sql.Identifier(*table.split(".")) for (table,) in connection.execute(TABLES)]
+    filling = [_inserting(table, connection.execute(_of("select * from {}", table)).fetchall()) for table in tables]
+    steps = [sql.SQL(SEQUENCES), *(_of("delete from {}", table) for table in tables), *filter(None, filling)]
+    return sql.SQL("; ").join([sql.SQL("begin"), *steps, sql.SQL("commit")])
 
 
-def _rows(connection: psycopg.Connection[Any], table: str) -> Rows:
-    return connection.execute(_statement("select * from {}", table)).fetchall()
+def _inserting(table: sql.Identifier, rows: Sequence[tuple[Any, ...]]) -> sql.Composed | None:
+    if not rows:
+        return None
+    values = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, row))) for row in rows]
+    return _of("insert into {} overriding system value values {}", table, sql.SQL(", ").join(values))
 
 
-def _refill(connection: psycopg.Connection[Any], table: str, rows: Rows) -> None:
-    connection.execute(_statement("delete from {}", table))
-    if rows:
-        places = sql.SQL(", ").join([sql.Placeholder()] * len(rows[0]))
-        insert = sql.SQL("insert into {} overriding system value values ({})").format(_name(table), places)
-        with connection.cursor() as cursor:
-            cursor.executemany(insert, rows)
-
-
-def _statement(text: Any, table: str) -> sql.Composed:
-    return sql.SQL(text).format(_name(table))
-
-
-def _name(table: str) -> sql.Identifier:
-    return sql.Identifier(*table.split("."))
+def _of(text: LiteralString, *parts: sql.Composable) -> sql.Composed:
+    return sql.SQL(text).format(*parts)
