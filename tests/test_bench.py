@@ -55,6 +55,8 @@ WORKLOADS = {
         "latency-floor",
         "lateness-floor",
         "web-api",
+        "web-pages",
+        "drain-watched",
         "floor",
     },
 }

@@ -21,6 +21,7 @@ from fuzz.inputs import SECRET
 from fuzz.sides import Sides
 from fuzz.surroundings import (
     OF_SETTINGS,
+    WEB_OPTIONS,
     WORKER_OPTIONS,
     beginning_no_work,
     durations,
@@ -116,7 +117,10 @@ COMMANDS: dict[str, Command] = {
     "init": Command((), {"--shards": numbers}, ("--json",)),
     "upgrade": Command((), {}, ("--json",)),
     "settings": Command(
-        (), {"--database": OF_SETTINGS["database"], **WORKER_OPTIONS}, ("--json", "--markdown"), has_database=False
+        (),
+        {"--database": OF_SETTINGS["database"], **WORKER_OPTIONS, **WEB_OPTIONS},
+        ("--json", "--markdown"),
+        has_database=False,
     ),
     "worker": Command((apps,), WORKER_OPTIONS, has_database=False, settings=("--config",)),
     "queue-worker": Command((apps,), WORKER_OPTIONS, has_database=False, settings=("--config",)),

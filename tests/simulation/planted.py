@@ -32,6 +32,7 @@ from simulation.planting import (
     NO_FENCE,
     Planted,
     all_of,
+    always_restarted,
     asked_differently,
     beats_always,
     edited,
@@ -309,7 +310,7 @@ PLANTED = (
     Planted("leases are not prolonged", worker(NeverExtends), ("abandoned", "doubled")),
     Planted(
         "a worker that stops does not wait for its outcomes",
-        all_of(worker(LeavesTooSoon), often_restarted),
+        all_of(worker(LeavesTooSoon), always_restarted),
         ("abandoned", "doubled"),
     ),
     Planted(

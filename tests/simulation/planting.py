@@ -99,6 +99,10 @@ def often_restarted(world: World) -> None:
     world.plan.restarts_every_s = 5
 
 
+def always_restarted(world: World) -> None:
+    world.plan.restarts_every_s = 1
+
+
 def often_stopped(world: World) -> None:
     world.plan.stops_every_s = 5
 

@@ -21,6 +21,8 @@ _END = {
     *("join", "left", "inner", "cross", "on", "where", "set", "from", "else", "end", ",", ";", ")"),
 }
 _END_OF_ALTERNATIVE = _END - {"and"} | {"as", "asc", "desc", "nulls"}
+_CONFLICT_RESOLUTIONS = {"abort", "fail", "ignore", "replace", "rollback"}
+"""SQLite's `update or ignore` has no alternatives."""
 _BEFORE_ALTERNATIVE = {*("(", ",", "where", "on", "when", "then", "else", "select", "by", "order by", "having", "or")}
 
 
@@ -62,7 +64,7 @@ def _without_predicates(text: str, tokens: Sequence[Token], words: Sequence[str]
 def _without_alternatives(text: str, tokens: Sequence[Token], words: Sequence[str]) -> Iterator[SqlMutant]:
     """Each operand of `or` left out: it is never true."""
     for position, word in enumerate(words):
-        if word != "or":
+        if word != "or" or words[position + 1] in _CONFLICT_RESOLUTIONS:
             continue
         begin = _begin_of_alternative(words, position)
         if words[begin - 1] != "or":

@@ -38,11 +38,10 @@ class Child:
     @asynccontextmanager
     async def of(cls, module: str, place: Place) -> AsyncIterator[Child]:
         """The module of ours as a process on that installation."""
-        path = os.pathsep.join(filter(None, [str(TOOLS), os.environ.get("PYTHONPATH", "")]))
-        command = [sys.executable, "-m", module]
-        async with await anyio.open_process(command, stderr=None, env=os.environ | {"PYTHONPATH": path}) as process:
+        command, environment = beginning(module)
+        async with await anyio.open_process(command, stderr=None, env=environment) as process:
             child = cls(process)
-            await child.say(json.dumps({"url": place.url, "installation": place.installation}))
+            await child.say(address_of(place))
             try:
                 yield child
             finally:
@@ -60,6 +59,17 @@ class Child:
     async def line(self, *, within_s: float = ANSWER_MAX_S) -> str:
         with anyio.fail_after(within_s):
             return (await self._lines.receive_until(b"\n", LINE_BYTES_MAX)).decode()
+
+
+def beginning(module: str) -> tuple[list[str], dict[str, str]]:
+    """How a module of ours is begun as a process: its command and its environment."""
+    path = os.pathsep.join(filter(None, [str(TOOLS), os.environ.get("PYTHONPATH", "")]))
+    return [sys.executable, "-m", module], os.environ | {"PYTHONPATH": path}
+
+
+def address_of(place: Place) -> str:
+    """The first line that a child is told."""
+    return json.dumps({"url": place.url, "installation": place.installation})
 
 
 # The child's end.

@@ -1,18 +1,22 @@
-"""The workload of the HTTP API: what a call costs, however many actions there are."""
+"""Workloads of `matrixsched serve`: what a call of the API and a page cost, and what it costs to be looked at."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 
+from benchmarks.draining import Drains
 from benchmarks.measuring import Figure, Measured, Run, run_loop
 from benchmarks.parts import installed
 from benchmarks.staging import LATER, stage
+from benchmarks.tabs import Tabs
 from matrixsched.web import dashboard
 
 PREFIX = "/api/v1"
@@ -62,14 +66,47 @@ REQUESTS = (
 )
 
 
+PAGES = (
+    Asked("overview", "GET", "/"),
+    Asked("actions", "GET", "/actions"),
+    Asked("actions, nothing fits", "GET", "/actions?handler=nobody"),
+    Asked("actions, a prefix", "GET", "/actions?prefix=future-12345"),
+    Asked("action", "GET", "/action?id=future-{n}"),
+    Asked("shards", "GET", "/shards"),
+    Asked("templates", "GET", "/templates"),
+    Asked("template", "GET", "/template?name=promo"),
+    Asked("forecast", "GET", "/template?name=promo&fragment=forecast"),
+    Asked("limits", "GET", "/limits"),
+    Asked("semaphores", "GET", "/semaphores"),
+    Asked("semaphore", "GET", "/semaphore?key=pool"),
+    Asked("queues", "GET", "/queues"),
+    Asked("queue", "GET", "/queue?id=1"),
+    Asked("audit", "GET", "/audit"),
+    Asked("a question", "GET", "/change/cancel?id=future-{n}"),
+)
+TURNS = 5
+TIMES_DUE = 3
+"""A look every four seconds needs drains that take several."""
+
+
 def web_api(run: Run) -> Measured:
     """95th percentile of each call of the HTTP API, one at a time, with a million actions that are not due yet"""
-    took_s: dict[str, list[float]] = {asked.name: [] for asked in REQUESTS}
+    return _asked_beside_many(run, REQUESTS, PREFIX)
+
+
+def web_pages(run: Run) -> Measured:
+    """95th percentile of each page of the dashboard, one at a time, with a million actions that are not due yet"""
+    return _asked_beside_many(run, PAGES, "")
+
+
+def _asked_beside_many(run: Run, requests: Sequence[Asked], prefix: str) -> Measured:
+    took_s: dict[str, list[float]] = {asked.name: [] for asked in requests}
     refused: list[str] = []
 
     async def prepare() -> None:
         async with installed(run) as app:
             await app.templates.set("promo")
+            await app.limits.set("global", "10000/s")
             await app.semaphores.get_or_create("pool")
             await app.queues.storage.put(1, b"task")
 
@@ -77,11 +114,11 @@ def web_api(run: Run) -> Measured:
         app = run.place.app()
         app.action("count")(_ignore)
         site = httpx.ASGITransport(dashboard(app))
-        async with app, httpx.AsyncClient(transport=site, base_url=f"http://127.0.0.1{PREFIX}", timeout=60) as client:
+        async with app, httpx.AsyncClient(transport=site, base_url=f"http://127.0.0.1{prefix}", timeout=60) as client:
             for number in range(-run.scale.web_warm_up, run.scale.web_calls):
-                for asked in REQUESTS:
+                for asked in requests:
                     begun = time.perf_counter()
-                    answer = await client.request(asked.method, asked.path.format(n=number), json=asked.body)
+                    answer = await client.request(asked.method, asked.path.format(n=abs(number)), json=asked.body)
                     elapsed_s = time.perf_counter() - begun
                     if not answer.is_success:
                         refused.append(f"{asked.name}: {answer.status_code} {answer.text}")
@@ -95,6 +132,39 @@ def web_api(run: Run) -> Measured:
     run_loop(work)
     figures = [Figure(name, p95(times_s) * 1000, "ms") for name, times_s in took_s.items()]
     return Measured([Figure("worst p95", max(one.value for one in figures), "ms"), *figures], refused[:5])
+
+
+def drain_watched(run: Run) -> Measured:
+    """as drain, while five tabs of a browser show the overview; and divided by that with none"""
+    longer = replace(run, scale=replace(run.scale, due=run.scale.due * TIMES_DUE))
+    with run.place.beside() as place:
+        watched, alone = Drains(longer, turns=TURNS), Drains(replace(longer, place=place), turns=TURNS)
+        watched.prepare()
+        alone.prepare()
+        opened: list[Tabs] = []
+        for turn in range(TURNS):
+            # Who is first has the fresher tables: they change places.
+            for drains in (watched, alone) if turn % 2 else (alone, watched):
+                with Tabs.of(run.place) if drains is watched else contextlib.nullcontext() as tabs:
+                    drains.turn()
+                if tabs is not None:
+                    opened.append(tabs)
+        to_none = [ours / other for ours, other in zip(watched.rates, alone.rates, strict=True)]
+        cpu_s, open_s = sum(one.cpu_s for one in opened), sum(one.open_s for one in opened)
+        figures = [
+            Figure("rate", statistics.median(watched.rates), "/s"),
+            Figure("to none", statistics.median(to_none), "share"),
+            Figure("looks", sum(one.looks for one in opened) / open_s, "/s"),
+            Figure("cpu", 100 * cpu_s / open_s, "%"),
+        ]
+        return Measured(figures, [*watched.violations(), *alone.violations(), *check_all_shown(opened)])
+
+
+def check_all_shown(opened: Sequence[Tabs]) -> list[str]:
+    looks, failures = sum(one.looks for one in opened), sum(one.failures for one in opened)
+    if looks and not failures:
+        return []
+    return [f"{failures} of {looks} looks at the overview were refused"]
 
 
 def p95(times_s: Sequence[float]) -> float:

@@ -115,6 +115,8 @@ WORKLOADS = {
         Workload("lateness-floor", POSTGRESQL, lateness_floor),
         of_peer(PGQUEUER, "lateness", lateness(PGQUEUER)),
         Workload("web-api", POSTGRESQL, web.web_api),
+        Workload("web-pages", POSTGRESQL, web.web_pages),
+        Workload("drain-watched", POSTGRESQL, web.drain_watched),
         Workload("idle", BOTH, timing.idle),
         Workload("idle-16", BOTH, timing.idle_16),
         Workload("idle-256", BOTH, timing.idle_256),

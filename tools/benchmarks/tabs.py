@@ -1,0 +1,94 @@
+"""Five tabs of a browser that show the overview, and the process that serves them; both ends of the conversation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import anyio
+import httpx
+import uvicorn
+
+from benchmarks.children import address_of, beginning, given_app, heard_line, tell
+from benchmarks.measuring import run_loop
+from benchmarks.places import Place
+from matrixsched.web import dashboard
+
+TABS = 5
+EVERY_S = 4.0
+"""As the page says (`data-every`)."""
+END_MAX_S = 30.0
+
+
+@dataclass
+class Tabs:
+    """The parent's end; synchronous, because a drain has an event loop of its own."""
+
+    looks: int = 0
+    failures: int = 0
+    cpu_s: float = 0.0
+    """Of the process that serves, which is also the browser."""
+    open_s: float = 0.0
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, place: Place) -> Iterator[Tabs]:
+        """Open until the block ends; then they tell what they did."""
+        tabs = cls()
+        command, environment = beginning(__name__)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(address_of(place) + "\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            yield tabs
+            told, _ = process.communicate(timeout=END_MAX_S)
+        vars(tabs).update(json.loads(told))
+
+
+async def show() -> None:
+    """The process's end."""
+    app = given_app()
+    app.action("count")(_ignore)
+    tabs = Tabs()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(dashboard(app), log_level="error", access_log=False, ws="none"))
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with app, anyio.create_task_group() as serving:
+            serving.start_soon(server.serve, [listener])
+            async with httpx.AsyncClient(base_url=address) as browser:
+                (await browser.get("/")).raise_for_status()
+                begun, begun_cpu = time.monotonic(), time.process_time()
+                async with anyio.create_task_group() as looking:
+                    for number in range(TABS):
+                        looking.start_soon(_look, browser, tabs, number * EVERY_S / TABS)
+                    tell("ready")
+                    await heard_line()
+                    looking.cancel_scope.cancel()
+                tabs.open_s, tabs.cpu_s = time.monotonic() - begun, time.process_time() - begun_cpu
+            server.should_exit = True
+    tell(json.dumps(vars(tabs)))
+
+
+async def _look(browser: httpx.AsyncClient, tabs: Tabs, after_s: float) -> None:
+    """As live.js does: out of step with the other tabs."""
+    await anyio.sleep(after_s)
+    while True:
+        answer = await browser.get("/", params={"fragment": "all"})
+        tabs.looks += 1
+        tabs.failures += not answer.is_success
+        await anyio.sleep(EVERY_S)
+
+
+async def _ignore(number: int) -> None: ...
+
+
+if __name__ == "__main__":
+    run_loop(show)
