@@ -61,7 +61,7 @@ def plan(run: Run) -> Measured:
 
     run_loop(prepare)
     templates = scale.templates
-    _add_gated(sized, scale.held, "aside", template=f"'template-' || n % {templates}", zone=_zone(f"n / {templates}"))
+    add_gated(sized, scale.held, "aside", template=f"'template-' || n % {templates}", zone=zone_of(f"n / {templates}"))
     run.place.settle()
     run_loop(work)
     return Measured(spread_of(times_s), violations)
@@ -101,8 +101,8 @@ def _drained_template(run: Run, *, held: int) -> Measured:
 
     run_loop(prepare)
     if held:
-        _add_gated(run, held, "aside", template="'held'", zone=_zone("n"))
-    _add_gated(run, tally.expected, "due", template="'free'", zone=_zone("n"))
+        add_gated(run, held, "aside", template="'held'", zone=zone_of("n"))
+    add_gated(run, tally.expected, "due", template="'free'", zone=zone_of("n"))
     run.place.settle()
     elapsed_s = run_loop(partial(drained, run, tally, tally.expected))
     return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
@@ -132,12 +132,12 @@ def drain_keys(run: Run) -> Measured:
     return Measured([rate("rate", tally.expected, elapsed_s)], check_all_done(run.place, tally))
 
 
-def _zone(number: str) -> str:
+def zone_of(number: str) -> str:
     """SQL for one of the zones; which they are does not matter to the cost, only that they exist."""
     return f"'Etc/GMT' || case when ({number}) % {ZONES} < 12 then '-' else '+' end || ({number}) % 12 + 1"
 
 
-def _add_gated(run: Run, count: int, prefix: str, *, template: str, zone: str) -> None:
+def add_gated(run: Run, count: int, prefix: str, *, template: str, zone: str) -> None:
     lane = f"'quota|' || {template} || '|' || {zone} || '|0||count'"
     stage(run, count, prefix, ahead=AGO, lane=lane, template=template, zone=zone)
 

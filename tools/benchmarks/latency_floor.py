@@ -18,8 +18,8 @@ import asyncpg
 from benchmarks.checking import Tally, check_all_done
 from benchmarks.children import Child, given_address, heard_line, tell
 from benchmarks.floor import LEASE, TAKING, Protocol, batch_of, outcomes_of, protocol_on
-from benchmarks.measuring import Measured, Run, run_loop, spread_of
-from benchmarks.timing import WARM_UP_STARTS, rest_out_of_step
+from benchmarks.measuring import Measured, Run, run_loop
+from benchmarks.timing import Latencies
 from matrixsched.store.postgresql.transitions import channel_of
 
 MOVING = ("move", "record", "release_shard")
@@ -27,25 +27,26 @@ MOVING = ("move", "record", "release_shard")
 
 def latency_floor(run: Run) -> Measured:
     """latency without the library: `schedule` on raw asyncpg, its notice, and `move` in another process"""
-    tally = Tally(run.scale.starts + WARM_UP_STARTS)
+    times = Latencies(run.scale.starts)
+    tally = Tally(len(times.numbers))
     where = run.place.url, run.place.installation
-    times_s: list[float] = []
 
     async def work() -> None:
         await run.place.app().init(shards=run.shards)
         async with protocol_on(*where, ["schedule"]) as protocol, Child.of(__name__, run.place) as child:
             await child.line()
-            for number in range(tally.expected):
+            for number in times.numbers:
                 parameters = batch_of(range(number, number + 1), run)
-                await rest_out_of_step(number)
+                await times.rest(number)
                 begun_ns = time.monotonic_ns()
                 await protocol.ask("schedule", parameters)
                 moved, moved_ns = map(int, (await child.line()).split())
                 tally.count(moved)
-                times_s.append((moved_ns - begun_ns) / 1e9)
+                times.note(number, (moved_ns - begun_ns) / 1e9)
+                await child.line()
 
     run_loop(work)
-    return Measured(spread_of(times_s[WARM_UP_STARTS:]), check_all_done(run.place, tally))
+    return Measured(times.figures(), check_all_done(run.place, tally))
 
 
 async def move() -> None:
@@ -74,10 +75,11 @@ async def _move_what_is_told(protocol: Protocol, told: asyncio.Queue[int]) -> No
         taking = {"holder": "floor", "not_after": datetime.now(UTC) + LEASE}
         rows = await protocol.ask("move", TAKING | fence | taking)
         moved_ns = time.monotonic_ns()
-        await protocol.ask("record", outcomes_of(rows, fence))
-        await protocol.ask("release_shard", fence | {"channel": None})
         for row in rows:
             tell(f"{row['payload'].decode()} {moved_ns}")
+        await protocol.ask("record", outcomes_of(rows, fence))
+        await protocol.ask("release_shard", fence | {"channel": None})
+        tell("recorded")
 
 
 if __name__ == "__main__":

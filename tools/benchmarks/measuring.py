@@ -101,6 +101,11 @@ def spread_of(times_s: Sequence[float]) -> list[Figure]:
     ]
 
 
+def rested(figures: Sequence[Figure]) -> list[Figure]:
+    """The same after a longer rest."""
+    return [Figure(f"rested {one.name}", one.value, one.unit) for one in figures]
+
+
 def run_loop(work: Callable[[], Awaitable[T]]) -> T:
     """Run `work` in an event loop of the kind that workers use, with no garbage left from others."""
     gc.collect()

@@ -10,6 +10,9 @@ from benchmarks.children import Child, given_app, heard_line, tell
 from benchmarks.measuring import run_loop
 from benchmarks.parts import working
 from benchmarks.places import Place
+from matrixsched.events import OutcomesRecorded
+
+RECORDED = "recorded"
 
 
 class StartReporter:
@@ -33,6 +36,11 @@ class StartReporter:
             raise RuntimeError(f"the start of {number} was awaited, but {reported} was started")
         return started_ns
 
+    async def recorded(self) -> None:
+        """Its outcome was written: the worker is idle."""
+        if (line := await self._child.line()) != RECORDED:
+            raise RuntimeError(f"that an outcome was recorded was awaited, but the worker said {line!r}")
+
 
 async def work() -> None:
     """The worker's end."""
@@ -43,6 +51,7 @@ async def work() -> None:
         started_ns = time.monotonic_ns()
         tell(f"{number} {started_ns}")
 
+    app.events.subscribe(OutcomesRecorded, lambda event: tell(RECORDED))
     async with app, working(app):
         tell("ready")
         while await heard_line():

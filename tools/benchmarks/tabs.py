@@ -1,4 +1,4 @@
-"""Five tabs of a browser that show the overview, and the process that serves them; both ends of the conversation."""
+"""Five tabs of a browser that show the dashboard, and the process that serves it; both ends of the conversation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.measuring import run_loop
 from benchmarks.places import Place
 from matrixsched.web import dashboard
 
-TABS = 5
+TABS = ("/", "/shards", "/templates", "/limits", "/queues")
 EVERY_S = 4.0
 """As the page says (`data-every`)."""
 END_MAX_S = 30.0
@@ -67,8 +67,8 @@ async def show() -> None:
                 (await browser.get("/")).raise_for_status()
                 begun, begun_cpu = time.monotonic(), time.process_time()
                 async with anyio.create_task_group() as looking:
-                    for number in range(TABS):
-                        looking.start_soon(_look, browser, tabs, number * EVERY_S / TABS)
+                    for number, page in enumerate(TABS):
+                        looking.start_soon(_look, browser, tabs, page, number * EVERY_S / len(TABS))
                     tell("ready")
                     await heard_line()
                     looking.cancel_scope.cancel()
@@ -77,11 +77,11 @@ async def show() -> None:
     tell(json.dumps(vars(tabs)))
 
 
-async def _look(browser: httpx.AsyncClient, tabs: Tabs, after_s: float) -> None:
+async def _look(browser: httpx.AsyncClient, tabs: Tabs, page: str, after_s: float) -> None:
     """As live.js does: out of step with the other tabs."""
     await anyio.sleep(after_s)
     while True:
-        answer = await browser.get("/", params={"fragment": "all"})
+        answer = await browser.get(page, params={"fragment": "all"})
         tabs.looks += 1
         tabs.failures += not answer.is_success
         await anyio.sleep(EVERY_S)

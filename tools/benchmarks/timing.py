@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from benchmarks.checking import Tally, check_all_done, check_all_written
-from benchmarks.measuring import Figure, Measured, Run, run_loop, spread_of
+from benchmarks.measuring import Figure, Measured, Run, rested, run_loop, spread_of
 from benchmarks.parts import PATIENCE_S, failures_told, installed, working
 from benchmarks.starts import StartReporter
 from benchmarks.statements import TRANSACTIONS
@@ -24,25 +24,47 @@ TIMERS_BEGIN_AFTER = timedelta(seconds=1)
 
 def latency(run: Run) -> Measured:
     """from the call of schedule to the start of the handler, on an idle worker in a process of its own"""
-    times_s: list[float] = []
+    times = Latencies(run.scale.starts)
 
     async def work() -> None:
         async with installed(run) as app, StartReporter.of(run.place) as worker:
-            for number in range(-WARM_UP_STARTS, run.scale.starts):
-                await rest_out_of_step(number)
+            for number in times.numbers:
+                await times.rest(number)
                 begun_ns = time.monotonic_ns()
                 await app.schedule("start", number)
-                started_ns = await worker.start_of(number)
-                if number >= 0:
-                    times_s.append((started_ns - begun_ns) / 1e9)
+                times.note(number, (await worker.start_of(number) - begun_ns) / 1e9)
+                await worker.recorded()
 
     run_loop(work)
-    return Measured(spread_of(times_s), check_all_written(run.place, run.scale.starts + WARM_UP_STARTS))
+    return Measured(times.figures(), check_all_written(run.place, len(times.numbers)))
 
 
-async def rest_out_of_step(number: int) -> None:
-    """A while, and not in step with anybody's polling."""
-    await anyio.sleep(0.02 + 0.01 * (number % 3))
+class Latencies:
+    """Those of starts on an idle worker: at first a moment after it recorded the last one, then after a longer rest,
+    from which processors and their caches have to come back."""
+
+    def __init__(self, starts: int) -> None:
+        self._shortly = range(WARM_UP_STARTS, WARM_UP_STARTS + starts)
+        self.numbers = range(self._shortly.stop + starts)
+        self._shortly_s: list[float] = []
+        self._rested_s: list[float] = []
+
+    async def rest(self, number: int) -> None:
+        """A while, and not in step with anybody's polling."""
+        await anyio.sleep(rest_before(number, is_long=number >= self._shortly.stop))
+
+    def note(self, number: int, elapsed_s: float) -> None:
+        if number in self._shortly:
+            self._shortly_s.append(elapsed_s)
+        elif number >= self._shortly.stop:
+            self._rested_s.append(elapsed_s)
+
+    def figures(self) -> list[Figure]:
+        return [*spread_of(self._shortly_s), *rested(spread_of(self._rested_s))]
+
+
+def rest_before(number: int, *, is_long: bool) -> float:
+    return 0.02 + 0.01 * (number % 3) if is_long else 0.001 + 0.001 * (number % 3)
 
 
 def lateness(run: Run) -> Measured:

@@ -13,11 +13,16 @@ from typing import Any
 import httpx
 
 from benchmarks.draining import Drains
+from benchmarks.gates import add_gated, zone_of
 from benchmarks.measuring import Figure, Measured, Run, run_loop
-from benchmarks.parts import installed
-from benchmarks.staging import LATER, stage
+from benchmarks.staging import AGO, LATER, stage
+from benchmarks.statements import SEMAPHORE_TASKS
 from benchmarks.tabs import Tabs
+from matrixsched import Retry
+from matrixsched.calls import call
+from matrixsched.rules.queues import NewItem
 from matrixsched.web import dashboard
+from matrixsched.worker import Worker
 
 PREFIX = "/api/v1"
 
@@ -46,6 +51,7 @@ REQUESTS = (
     Asked("list", "GET", "/actions?limit=100"),
     Asked("list, nothing fits", "GET", "/actions?handler=nobody"),
     Asked("list, a prefix", "GET", "/actions?prefix=future-12345"),
+    Asked("list, failed", "GET", "/actions?state=failed"),
     Asked("overview", "GET", "/overview"),
     Asked("workers", "GET", "/workers"),
     Asked("shards", "GET", "/shards"),
@@ -70,21 +76,25 @@ PAGES = (
     Asked("overview", "GET", "/"),
     Asked("actions", "GET", "/actions"),
     Asked("actions, nothing fits", "GET", "/actions?handler=nobody"),
-    Asked("actions, a prefix", "GET", "/actions?prefix=future-12345"),
-    Asked("action", "GET", "/action?id=future-{n}"),
+    Asked("actions, a prefix", "GET", "/actions?q=future-12345"),
+    Asked("actions, of a template", "GET", "/actions?template=promo"),
+    Asked("actions, failed", "GET", "/actions?state=failed"),
+    Asked("action", "GET", "/action?id=own-{n}"),
     Asked("shards", "GET", "/shards"),
     Asked("templates", "GET", "/templates"),
     Asked("template", "GET", "/template?name=promo"),
-    Asked("forecast", "GET", "/template?name=promo&fragment=forecast"),
     Asked("limits", "GET", "/limits"),
     Asked("semaphores", "GET", "/semaphores"),
     Asked("semaphore", "GET", "/semaphore?key=pool"),
     Asked("queues", "GET", "/queues"),
-    Asked("queue", "GET", "/queue?id=1"),
+    Asked("queue", "GET", "/queue?queue=1"),
     Asked("audit", "GET", "/audit"),
-    Asked("a question", "GET", "/change/cancel?id=future-{n}"),
+    Asked("a question", "GET", "/change/cancel?id=own-{n}"),
+    Asked("a question about many", "GET", "/change/bulk_cancel?template=promo"),
 )
 TURNS = 5
+FAILED = 2_000
+TASKS = 1_000
 TIMES_DUE = 3
 """A look every four seconds needs drains that take several."""
 
@@ -103,13 +113,6 @@ def _asked_beside_many(run: Run, requests: Sequence[Asked], prefix: str) -> Meas
     took_s: dict[str, list[float]] = {asked.name: [] for asked in requests}
     refused: list[str] = []
 
-    async def prepare() -> None:
-        async with installed(run) as app:
-            await app.templates.set("promo")
-            await app.limits.set("global", "10000/s")
-            await app.semaphores.get_or_create("pool")
-            await app.queues.storage.put(1, b"task")
-
     async def work() -> None:
         app = run.place.app()
         app.action("count")(_ignore)
@@ -124,18 +127,47 @@ def _asked_beside_many(run: Run, requests: Sequence[Asked], prefix: str) -> Meas
                         refused.append(f"{asked.name}: {answer.status_code} {answer.text}")
                     if number >= 0:
                         took_s[asked.name].append(elapsed_s)
-        await app.close()
 
-    run_loop(prepare)
-    stage(run, run.scale.future, "future", ahead=LATER)
-    run.place.settle()
+    _furnish(run)
     run_loop(work)
     figures = [Figure(name, p95(times_s) * 1000, "ms") for name, times_s in took_s.items()]
     return Measured([Figure("worst p95", max(one.value for one in figures), "ms"), *figures], refused[:5])
 
 
+def _furnish(run: Run) -> None:
+    """A million actions: most of the future, a tenth held by the quota, a hundredth due, some of them failed."""
+    many = run.scale.future
+    held, due = many // 10, many // 100
+    own = max(run.scale.web_calls, run.scale.web_warm_up) + 1
+
+    async def prepare() -> None:
+        app = run.place.app()
+
+        @app.action("fail", retry=Retry(max_attempts=1))
+        async def fail() -> None:
+            raise RuntimeError("on purpose")
+
+        await app.init(shards=run.shards)
+        async with app:
+            await app.templates.set("promo", max_speed="1/day")
+            await app.limits.set("global", "10000/s")
+            await app.semaphores.get_or_create("pool")
+            await app.queues.storage.put_many(NewItem(queue=1, data=b"task") for _ in range(TASKS))
+            await app.schedule_many(call("fail", id=f"failed-{number}") for number in range(min(FAILED, due)))
+            await Worker(app).run_due()
+            await app.schedule_many(call("count", 1, id=f"own-{n}", delay=LATER) for n in range(own))
+
+    run_loop(prepare)
+    stage(run, many - held - due, "future", ahead=LATER)
+    add_gated(run, held, "held", template="'promo'", zone=zone_of("n"))
+    stage(run, due, "due", ahead=AGO)
+    tasks = SEMAPHORE_TASKS[run.place.dialect]
+    run.place.ask(tasks.format(prefix="waiting", count=many // 10, state="'waiting'", acquired_at="null", above=0))
+    run.place.settle()
+
+
 def drain_watched(run: Run) -> Measured:
-    """as drain, while five tabs of a browser show the overview; and divided by that with none"""
+    """as drain, while five tabs of a browser show pages of the dashboard; and divided by that with none"""
     longer = replace(run, scale=replace(run.scale, due=run.scale.due * TIMES_DUE))
     with run.place.beside() as place:
         watched, alone = Drains(longer, turns=TURNS), Drains(replace(longer, place=place), turns=TURNS)
@@ -164,7 +196,7 @@ def check_all_shown(opened: Sequence[Tabs]) -> list[str]:
     looks, failures = sum(one.looks for one in opened), sum(one.failures for one in opened)
     if looks and not failures:
         return []
-    return [f"{failures} of {looks} looks at the overview were refused"]
+    return [f"{failures} of {looks} looks at pages were refused"]
 
 
 def p95(times_s: Sequence[float]) -> float:

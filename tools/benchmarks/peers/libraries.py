@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Measured, Run, rate, spread_of
+from benchmarks.measuring import Measured, Run, rate, rested, spread_of
 from benchmarks.peers.environments import Peer, database_beside
 
 NODE = "node@22.23.3"
@@ -84,7 +84,8 @@ def _rated(run: Run, peer: Peer, what: str, count: int) -> Measured:
 
 
 def _timed(answered: dict[str, Any]) -> Measured:
-    return Measured(spread_of(answered["times_s"]), answered["violations"])
+    figures = [*spread_of(answered["times_s"]), *rested(spread_of(answered.get("rested_s", ())))]
+    return Measured(figures, answered["violations"])
 
 
 def _asked(run: Run, peer: Peer, what: str, count: int, *more: str) -> dict[str, Any]:
