@@ -25,15 +25,20 @@ from support.furnished import furnish  # noqa: E402
 from support.serving import served  # noqa: E402
 
 from matrixsched import App  # noqa: E402
+from matrixsched.calls import call  # noqa: E402
 from matrixsched.clock import ManualClock, SeededChance  # noqa: E402
 from matrixsched.web import dashboard  # noqa: E402
+from matrixsched.worker import Worker  # noqa: E402
 
 TARGET = ROOT / "docs" / "screenshots"
 BYTES_MAX = 150_000
+SENT = 40
+"""Messages of a campaign of one a second."""
 NOW = datetime(2030, 1, 15, 14, 37, 20, tzinfo=UTC)
 URL = "sqlite:///shop.db"
 
 WIDE: dict[str, Any] = {"viewport": {"width": 1200, "height": 760}, "color_scheme": "light"}
+TALL = {**WIDE, "viewport": {"width": 1200, "height": 1150}}
 DARK = {**WIDE, "color_scheme": "dark"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "is_mobile": True, "has_touch": True}
 PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -44,10 +49,17 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "action-dark": ("/action?id=orphan:1", DARK),
     "action-phone": ("/action?id=sms:order-1001", PHONE),
     "shards-light": ("/shards", WIDE),
-    "template-light": ("/template?name=spring-sale", WIDE),
+    "templates-light": ("/templates", WIDE),
+    "template-light": ("/template?name=spring-sale", TALL),
     "limits-dark": ("/limits", DARK),
+    "semaphores-light": ("/semaphores", WIDE),
+    "semaphore-dark": ("/semaphore?key=accounts", DARK),
+    "queues-light": ("/queues", WIDE),
+    "queue-phone": ("/queue?queue=7", PHONE),
     "audit-light": ("/audit", WIDE),
     "confirm-phone": ("/change/cancel?id=remind:40", PHONE),
+    "confirm-many-light": ("/change/bulk_cancel?state=live&handler=remind", WIDE),
+    "sign-in-dark": ("/sign-in", DARK),
 }
 
 
@@ -56,6 +68,15 @@ async def fill(clock: ManualClock) -> None:
     await app.init(shards=8)
     async with app:
         await furnish(app, clock)
+        await app.templates.set("spring-sale", max_speed="60/min")
+        evening = "Asia/Tashkent"  # now in one of the windows of that template
+        await app.schedule_many(
+            call("remind", id=f"sale-now:{number}", template="spring-sale", zone=evening) for number in range(90)
+        )
+        worker = Worker(app)
+        for _ in range(SENT):
+            clock.advance(timedelta(seconds=1))
+            await worker.run_due()
 
 
 def take(chromium: Browser, address: str, options: dict[str, Any], target: Path) -> None:
