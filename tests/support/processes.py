@@ -31,9 +31,9 @@ def until(holds: Callable[[], object], what: str, *, within_s: float = 30.0) -> 
         time.sleep(POLL_EVERY_S)
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Ours, with the package under test and the tests' own modules on the path."""
-    return os.environ | {"PYTHONPATH": f"{PACKAGE}{os.pathsep}{TESTS}"} | more
+def environment(package: Path = PACKAGE, **more: str) -> dict[str, str]:
+    """Ours, with the package under test and the tests' own modules on the path, and not what lies in this folder."""
+    return os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONSAFEPATH": "1"} | more
 
 
 @dataclass
@@ -50,7 +50,12 @@ class Scene:
         self._evidence = Evidence(self.folder / "notes")
 
     def start_worker(
-        self, *options: str, app: str = "process_app", leases: tuple[str, ...] = SHORT_LEASES, command: str = "worker"
+        self,
+        *options: str,
+        app: str = "process_app",
+        leases: tuple[str, ...] = SHORT_LEASES,
+        command: str = "worker",
+        package: Path = PACKAGE,
     ) -> WorkerUnderTest:
         """Start one; it is not waited for."""
         log = self.folder / f"worker-{len(self.workers)}.log"
@@ -60,6 +65,7 @@ class Scene:
                 stdin=subprocess.DEVNULL,
                 stderr=stderr,
                 env=environment(
+                    package,
                     TEST_DATABASE=self.url,
                     TEST_INSTALLATION=self.installation,
                     TEST_EVIDENCE=str(self.folder / "notes"),
