@@ -35,6 +35,7 @@ UNREACHABLE = "postgresql://ada:hunter2@127.0.0.1:1/none"
     [
         ("scenario", ["--url", UNREACHABLE], 1, "cannot connect to PostgreSQL at 127.0.0.1:1"),
         ("pool", ["--url", UNREACHABLE], 1, "cannot connect to PostgreSQL at 127.0.0.1:1"),
+        ("fleet_play", ["--url", UNREACHABLE], 1, "cannot connect to PostgreSQL at 127.0.0.1:1"),
         ("queue_play", ["--url", UNREACHABLE], 1, "cannot connect to PostgreSQL at 127.0.0.1:1"),
         ("queue_play", ["--url", "postgresql://ada:hunter2@[/none"], 2, "database URL: it is malformed"),
         ("queue_play", ["--url", "sqlite:///play.db"], 2, "a file of SQLite is made where --sqlite is given"),

@@ -32,8 +32,10 @@ def until(holds: Callable[[], object], what: str, *, within_s: float = 30.0) -> 
 
 
 def environment(package: Path = PACKAGE, **more: str) -> dict[str, str]:
-    """Ours, with the package under test and the tests' own modules on the path, and not what lies in this folder."""
-    return os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}", "PYTHONSAFEPATH": "1"} | more
+    """Ours, with the package under test and the tests' own modules on the path."""
+    # Another package than this one must not be hidden by this folder.
+    path = {"PYTHONSAFEPATH": "1"} if package != PACKAGE else {}
+    return os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{TESTS}"} | path | more
 
 
 @dataclass
