@@ -213,7 +213,6 @@ async def test_mounted_in_one_line_it_works_below_a_prefix_though_nobody_tells_i
         assert document["servers"] == [{"url": "/ops/jobs/api/v1"}]
         problem_in(await api.client.get("/ops/jobs/api/v1/actions/nobody"), 404)
         problem_in(await api.client.get("/ops/jobs/api/v1/overview", headers=bearer("wrong")), 401)
-    await app.close()
 
 
 @pytest.mark.parametrize("keeps", ["no raw path", "a raw path without the prefix", "a prefix that is encoded"])
@@ -235,7 +234,6 @@ async def test_whatever_a_server_tells_of_the_path_the_id_is_found(app: App, kee
     async with asking(outer) as api:
         id = "a b" if keeps == "no raw path" else "a b/c"
         assert (await api.get(f"/actions/{segment(id)}"))["id"] == id
-    await app.close()
 
 
 # What the database does.
@@ -279,4 +277,3 @@ async def test_a_mistake_of_ours_is_a_problem_that_tells_nothing(app: App, monke
             answer = await client.get("/api/v1/actions/a")
         problem_in(answer, 500)
         assert "secret" not in answer.text
-    await app.close()

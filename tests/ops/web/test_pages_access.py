@@ -126,4 +126,3 @@ async def test_below_a_prefix_every_link_and_form_stays_there(app: App) -> None:
         assert "Cancelled" in done.text
         (entry,) = await inside.audited()
         assert entry.who == "ann (10.0.0.5)"
-    await app.close()  # the mounted one opened it, too

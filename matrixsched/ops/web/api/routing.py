@@ -71,8 +71,8 @@ class Api:
             body = await read_body(request, endpoint.body)
             if endpoint.body is not None:
                 given["body"] = body
-        await desk.open()
-        return respond(await endpoint.function(asked, **given))
+        async with desk.open():
+            return respond(await endpoint.function(asked, **given))
 
     def _find(self, method: str, segments: tuple[str, ...]) -> tuple[Endpoint, Mapping[str, str]]:
         known = next((known for known in self._by_path if _fits(known, segments)), None)
