@@ -195,6 +195,17 @@ async def test_without_tokens_only_a_name_of_this_machine_is_answered(app: App) 
         problem_in(await client.get("/api/v1/overview"), 403)
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded"])
+async def test_without_tokens_nobody_changes_anything_through_a_proxy(app: App, header: str) -> None:
+    await app.schedule("other", id="a", delay=timedelta(hours=1))
+    async with calling(dashboard(app)) as api:
+        problem = await api.problem(403, "POST", "/actions/a/run-now", headers={header: "203.0.113.9"})
+    assert "MATRIXSCHED_WEB_OPERATOR_TOKEN" in problem["detail"]
+    assert (await app.get("a")).meta.revision == 1
+    async with calling(dashboard(app, operator_token=OPERATOR), bearer(OPERATOR)) as api:
+        await api.done("POST", "/actions/a/run-now", headers={header: "203.0.113.9"})
+
+
 # As a part of another application.
 
 
