@@ -164,7 +164,7 @@ class Settings(DatabaseSettings):
     web_viewer_token: Token | None = Field(
         None,
         repr=False,
-        description="Whoever knows it may look at everything there.",
+        description="Whoever knows it may look at everything there but what payloads and tasks of queues hold.",
     )
     web_operator_token: Token | None = Field(
         None, repr=False, description="Whoever knows it may look at and change everything there."
