@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -18,6 +18,7 @@ from matrixsched.events import Events
 from matrixsched.foresight import look_ahead
 from matrixsched.handlers import PAYLOAD_BYTES_MAX, Handler, Handlers, Middleware
 from matrixsched.limits import Limits
+from matrixsched.opening import Opening
 from matrixsched.pruning import Progress, prune
 from matrixsched.queues.api import Queues
 from matrixsched.queues.database import DatabaseStorage
@@ -109,7 +110,10 @@ class App:
         )
         self.sync = SyncApp(self)
         self._wakeups: list[tuple[Callable[[], None], News]] = []
-        self._openings = 0
+        self.opening = self._not_open()
+
+    def _not_open(self) -> Opening:
+        return Opening(lambda: self.store, lambda: self.scheduler)
 
     def scheduler_for(self, store: Store) -> Scheduler:
         """A scheduler over another store of the same installation, for another thread.
@@ -218,18 +222,10 @@ class App:
 
     async def open(self) -> None:
         """Connect, and refuse a database whose schema does not fit. Opened twice, it is closed by the second close."""
-        if not self._openings:
-            async with AsyncExitStack() as stack:
-                await self.store.open()
-                stack.push_async_callback(self.store.close)
-                await self.store.run(self.scheduler.installing())
-                stack.pop_all()
-        self._openings += 1
+        await self.opening.open()
 
     async def close(self) -> None:
-        self._openings = max(0, self._openings - 1)
-        if not self._openings:
-            await self.store.close()
+        await self.opening.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -478,12 +474,12 @@ class App:
         application is open, because calls under way would end up half here and half there. Subscribers and middlewares
         that are added inside are gone afterwards, too.
         """
-        if self._openings or self.sync.is_connected:
+        if self.opening.is_connected or self.sync.is_connected:
             raise AlreadyOpen("the application is connected to its own database")
         before = {name: value for name, value in vars(self).items() if name not in ("handlers", "policy", "sync")}
         self.store, self.installation, self.clock, self.chance = store, store.installation, clock, chance
         self.events, self.middlewares, self._wakeups = self.events.copy(), list(self.middlewares), []
-        self._make_scheduler = make_scheduler
+        self._make_scheduler, self.opening = make_scheduler, self._not_open()
         self.scheduler = self._scheduler(store, wrote=self._wake)
         try:
             yield

@@ -57,8 +57,12 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+TOKEN_LENGTH_MIN: Final = 16
+TOKEN_LENGTH_MAX: Final = 200
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Number = Annotated[int, BeforeValidator(_no_switch)]
+Token = Annotated[str, Field(min_length=TOKEN_LENGTH_MIN, max_length=TOKEN_LENGTH_MAX)]
 
 
 class DatabaseSettings(BaseSettings):
@@ -157,11 +161,13 @@ class Settings(DatabaseSettings):
         "127.0.0.1", description="Where `matrixsched serve` listens; beyond this machine only with tokens."
     )
     web_port: Number = Field(8190, ge=0, le=65535, description="Its port; 0 takes a free one.")
-    web_viewer_token: str | None = Field(
-        None, min_length=16, max_length=200, repr=False, description="Whoever knows it may look at everything there."
+    web_viewer_token: Token | None = Field(
+        None,
+        repr=False,
+        description="Whoever knows it may look at everything there but what payloads and tasks of queues hold.",
     )
-    web_operator_token: str | None = Field(
-        None, min_length=16, max_length=200, repr=False, description="Whoever knows it may change everything there."
+    web_operator_token: Token | None = Field(
+        None, repr=False, description="Whoever knows it may look at and change everything there."
     )
 
 

@@ -10,9 +10,11 @@ from matrixsched.app import App
 from matrixsched.ops.render import Count
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.minutes import MINUTE, FleetMinute, WorkerMinute, WorkerSeen, fleet_minutes, late_quantile
+from matrixsched.store.fleet import Parked
 
 MINUTES = 60
 DUE_COUNT_MAX = 10_000
+PARKED_COUNT_MAX = 1_000
 GATED_LANES_MAX = 2_000
 HELD_COUNT_MAX = 20_000
 LATELY = 5
@@ -33,6 +35,12 @@ class Overview:
     shard_count: int
     due: Count
     oldest_due_at: datetime | None
+    oldest_open_at: datetime | None = None
+    """Of what stands before no gate, so that nothing but a worker with room for it is missing."""
+    oldest_parked_at: datetime | None = None
+    """Of what no worker that met it has a handler for."""
+    parked: Sequence[Parked] = ()
+    """For which handlers that is."""
     minutes: Sequence[FleetMinute]
     """The last hour, oldest first; the last one has not ended yet."""
     workers: Sequence[WorkerAtWork]
@@ -40,7 +48,23 @@ class Overview:
 
     @property
     def oldest_due(self) -> timedelta:
-        return timedelta(0) if self.oldest_due_at is None else self.now - self.oldest_due_at
+        return self.since(self.oldest_due_at)
+
+    @property
+    def parked_for_workers(self) -> list[Parked]:
+        """For handlers that some worker has after all: it has no room, or has just come."""
+        return [one for one in self.parked if one.handler in self._known]
+
+    @property
+    def parked_for_nobody(self) -> list[Parked]:
+        return [one for one in self.parked if one.handler not in self._known]
+
+    @property
+    def _known(self) -> set[str]:
+        return {handler for worker in self.workers for handler in worker.handlers}
+
+    def since(self, at: datetime | None) -> timedelta:
+        return timedelta(0) if at is None else self.now - at
 
     def late_s(self, share: float) -> float | None:
         """Within which time that share of the attempts of the last minutes began."""
@@ -66,12 +90,16 @@ async def overview(app: App) -> Overview:
     backlog = await run(do.backlog(count_max=DUE_COUNT_MAX))
     told = await run(do.worker_minutes(since=MINUTE * (MINUTES + 1)))
     seen = await run(do.workers_seen())
+    parked = [] if backlog.oldest_parked_at is None else await run(do.parked(count_max=PARKED_COUNT_MAX))
     gates = await run(do.gate_report(lanes_max=GATED_LANES_MAX, count_max=HELD_COUNT_MAX))
     return Overview(
         now=backlog.now,
         shard_count=installation.shard_count,
         due=Count(backlog.due, DUE_COUNT_MAX),
         oldest_due_at=backlog.oldest_due_at,
+        oldest_open_at=backlog.oldest_open_at,
+        oldest_parked_at=backlog.oldest_parked_at,
+        parked=parked,
         minutes=fleet_minutes(told, now=backlog.now, count=MINUTES),
         workers=workers_at_work(seen, told, backlog.now),
         gates=gates,

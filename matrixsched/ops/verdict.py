@@ -66,9 +66,9 @@ def judge(seen: Overview) -> Verdict:
 
 
 def _findings(seen: Overview) -> Iterator[Finding]:
-    held = sum(count for (gate, _), count in seen.gates.held.items() if gate is not None)
     yield from _workers_missing(seen)
-    yield from _late(seen, held)
+    yield from _late(seen)
+    yield from _parked(seen)
     yield from _wrong(seen)
     yield from _shut(seen)
 
@@ -82,20 +82,26 @@ def _workers_missing(seen: Overview) -> Iterator[Finding]:
         yield Finding(Level.ATTENTION, "no worker has reported lately", "shards")
 
 
-def _late(seen: Overview, held: int) -> Iterator[Finding]:
-    """What a gate holds back is late on purpose; of what is due beside it the age is not known."""
-    free = seen.due.value - held
-    if free <= 0 or seen.oldest_due <= LATE_AFTER:
+def _late(seen: Overview) -> Iterator[Finding]:
+    """What a gate holds back is late on purpose. How many are due, and how many are held, says nothing of the others:
+    both are counted up to a bound."""
+    waited = max([seen.since(seen.oldest_open_at), *(seen.since(one.oldest_due_at) for one in seen.parked_for_workers)])
+    if waited > LATE_AFTER:
+        yield Finding(_level(waited), f"the oldest that no gate holds has waited for {age(waited)}", "shards")
+
+
+def _parked(seen: Overview) -> Iterator[Finding]:
+    """What waits for a handler that no worker has, until somebody starts one that has it."""
+    late = [one for one in seen.parked_for_nobody if seen.since(one.oldest_due_at) > LATE_AFTER]
+    if not late:
         return
-    if held:
-        yield Finding(
-            Level.ATTENTION,
-            f"{free:,} are due that no gate holds, the oldest for up to {age(seen.oldest_due)}",
-            "shards",
-        )
-        return
-    level = Level.TROUBLE if seen.oldest_due > VERY_LATE_AFTER else Level.ATTENTION
-    yield Finding(level, f"the oldest that is due has waited for {age(seen.oldest_due)}", "shards")
+    waited = seen.since(min(one.oldest_due_at for one in late))
+    names = _names({one.handler for one in late})
+    yield Finding(_level(waited), f"no worker has the handler of what has waited for {age(waited)}: {names}", "shards")
+
+
+def _level(waited: timedelta) -> Level:
+    return Level.TROUBLE if waited > VERY_LATE_AFTER else Level.ATTENTION
 
 
 def _wrong(seen: Overview) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser
 from support.browser import BrowserUnavailable, browser
 from support.installed import Installed, installed
 from support.watching import Watched, watched
+from support.web_api import OPERATOR, VIEWER
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def own_place(tmp_path: Path) -> Iterator[Installed]:
 @pytest.fixture
 def closed_place(tmp_path: Path) -> Iterator[Installed]:
     """One that asks for a token."""
-    yield from installed(f"sqlite:///{tmp_path}/test.db", viewer_token="look", operator_token="change")
+    yield from installed(f"sqlite:///{tmp_path}/test.db", viewer_token=VIEWER, operator_token=OPERATOR)
 
 
 @pytest.fixture

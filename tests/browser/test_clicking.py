@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 from support.installed import Installed
 from support.watching import Watched, watched
+from support.web_api import OPERATOR, VIEWER
 
 from matrixsched import App
 from matrixsched.ops.operator import audit_page
@@ -240,14 +241,14 @@ def test_signing_in_looking_and_signing_out(page: Watched, closed_place: Install
     page.click("Sign in", "button")
     assert "not the token" in page.text
     page.forgive("status of 401")
-    page.page.get_by_label("Token").fill("look")
+    page.page.get_by_label("Token").fill(VIEWER)
     page.page.get_by_label("Your name").fill("vera")
     page.click("Sign in", "button")
     assert "it is not due yet" in page.text
     assert "vera" in page.text
     assert page.page.get_by_role("link", name="Cancel…").count() == 0
     page.click("Sign out", "button")
-    page.page.get_by_label("Token").fill("change")
+    page.page.get_by_label("Token").fill(OPERATOR)
     page.click("Sign in", "button")
     page.open(f"{closed_place.at}/action?id=remind:40")
     page.click("Cancel…")

@@ -26,10 +26,11 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def served(site: ASGIApp) -> Iterator[str]:
+def served(site: ASGIApp, config: uvicorn.Config | None = None) -> Iterator[str]:
     """Its address, until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = _Server(uvicorn.Config(site, log_level="error", access_log=False, ws="none", timeout_graceful_shutdown=2))
+    plain = uvicorn.Config(site, log_level="error", access_log=False, ws="none", timeout_graceful_shutdown=2)
+    server = _Server(config or plain)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     assert server.listens.wait(STOP_S)

@@ -91,7 +91,8 @@ async def asking(site: ASGIApp, headers: dict[str, str] | None = None) -> AsyncI
 
 @asynccontextmanager
 async def living(site: ASGIApp) -> AsyncIterator[None]:
-    ending, ended = anyio.Event(), anyio.Event()
+    """As a server does it: nothing is asked before it has begun."""
+    begun, ending, ended = anyio.Event(), anyio.Event(), anyio.Event()
     told = iter(("lifespan.startup", "lifespan.shutdown"))
 
     async def receive() -> Message:
@@ -101,11 +102,15 @@ async def living(site: ASGIApp) -> AsyncIterator[None]:
         return {"type": kind}
 
     async def send(message: Message) -> None:
-        if message["type"] == "lifespan.shutdown.complete":
-            ended.set()
+        match message["type"]:
+            case "lifespan.startup.complete":
+                begun.set()
+            case "lifespan.shutdown.complete":
+                ended.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(site, {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
+        await begun.wait()
         yield
         ending.set()
         await ended.wait()

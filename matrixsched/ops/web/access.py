@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
@@ -13,6 +14,8 @@ from typing import Final
 from starlette.requests import HTTPConnection
 
 from matrixsched.clock import Clock
+from matrixsched.config import TOKEN_LENGTH_MAX, TOKEN_LENGTH_MIN
+from matrixsched.errors import ConfigurationError
 
 SESSION_COOKIE: Final = "matrixsched_session"
 SESSION_S: Final = 12 * 3600
@@ -34,6 +37,23 @@ class Role(IntEnum):
 class Tokens:
     viewer: str | None = None
     operator: str | None = None
+
+    def __post_init__(self) -> None:
+        """No token is one that somebody left empty: with it everybody, or nobody, would be let in."""
+        faults = [f"{name}_token: {fault}" for name, fault in self._faults()]
+        if faults:
+            raise ConfigurationError(faults)
+
+    def _faults(self) -> Iterator[tuple[str, str]]:
+        for name, token in (("viewer", self.viewer), ("operator", self.operator)):
+            if token == "":
+                yield name, f"it is empty: leave it out, or give one of {TOKEN_LENGTH_MIN} letters or more"
+            elif token is not None and len(token) < TOKEN_LENGTH_MIN:
+                yield name, f"choose a text of {TOKEN_LENGTH_MIN} letters or more"
+            elif token is not None and len(token) > TOKEN_LENGTH_MAX:
+                yield name, f"choose a text of {TOKEN_LENGTH_MAX} letters or less"
+        if self.viewer is not None and self.viewer == self.operator:
+            yield "viewer", "it is that of the operator, too: choose two that differ"
 
     def __bool__(self) -> bool:
         return self.viewer is not None or self.operator is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 
 import anyio
@@ -27,26 +28,18 @@ class Desk:
     def __init__(self, app: App, access: Access) -> None:
         self.app = app
         self.access = access
-        self._opening = anyio.Lock()
-        self._is_open = False
         self._looking = anyio.Lock()
         self._overview: tuple[float, Overview] | None = None
         self._foreseeing = anyio.Lock()
         self._forecasts: dict[int, tuple[float, Forecast]] = {}
 
-    async def open(self) -> None:
-        """Where this is mounted into another application nobody says when it begins: so it does with a request."""
-        if self._is_open:
-            return
-        async with self._opening:
-            if not self._is_open:
-                await self.app.open()
-                self._is_open = True
+    def open(self) -> AbstractAsyncContextManager[None]:
+        """For as long as a request takes. Where this is mounted into another application nobody says when it begins,
+        or ends: so it connects with a request, if nobody has opened the App, and keeps nobody from closing it."""
+        return self.app.opening.visit()
 
     async def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            await self.app.close()
+        await self.app.opening.end_visits()
 
     async def overview(self) -> Overview:
         async with self._looking:

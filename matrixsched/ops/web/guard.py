@@ -21,6 +21,9 @@ from matrixsched.ops.web.problems import Refused, problem
 
 BODY_BYTES_MAX: Final = 8_000_000
 REQUEST_MAX_S: Final = 30.0
+PROXY_HEADERS: Final = ("forwarded", "x-real-ip")
+PROXY_PREFIX: Final = "x-forwarded-"
+"""What a reverse proxy adds: it is of this machine, and who asks it may be anybody."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -118,6 +121,11 @@ class _Bounded:
         return message
 
 
+_GIVE_TOKENS: Final = (
+    "set MATRIXSCHED_WEB_OPERATOR_TOKEN, or give dashboard() an operator_token, and show it with the request"
+)
+
+
 def _too_late(method: str, most_s: float) -> Refused:
     waited = f"this took longer than {most_s:g} s and was given up"
     if method in SAFE_METHODS:
@@ -130,12 +138,14 @@ def _too_large(most: int) -> Refused:
 
 
 def _check_local(scope: Scope, headers: Headers) -> None:
+    """Without tokens nobody else is let in, whoever passes the request on; nor who does not say who they are."""
     client = scope.get("client")
     host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    if client is not None and not is_local(client[0]):
+    if client is None or not is_local(client[0]):
+        raise Refused(HTTPStatus.FORBIDDEN, f"without tokens only this machine is answered: {_GIVE_TOKENS}")
+    if any(name in PROXY_HEADERS or name.startswith(PROXY_PREFIX) for name in headers):
         raise Refused(
-            HTTPStatus.FORBIDDEN,
-            "without tokens only this machine is answered: set MATRIXSCHED_WEB_OPERATOR_TOKEN and show it",
+            HTTPStatus.FORBIDDEN, f"without tokens nobody is answered through a reverse proxy: {_GIVE_TOKENS}"
         )
     if not is_local(host):
         raise Refused(

@@ -16,7 +16,9 @@ from matrixsched.ops.render import say
 
 try:
     import uvicorn
+    from starlette.types import ASGIApp
 
+    from matrixsched.ops.web.connections import connections
     from matrixsched.ops.web.guard import is_local
     from matrixsched.ops.web.site import dashboard
 except ImportError as error:
@@ -24,6 +26,7 @@ except ImportError as error:
 
 HEADER_BYTES_MAX = 16_384
 CONNECTIONS_MAX = 200
+HEAD_MAX_S = 10.0
 KEEP_ALIVE_S = 5
 STOP_S = 5
 
@@ -31,10 +34,25 @@ STOP_S = 5
 def run_server(app: App, settings: Settings) -> None:
     """Until SIGTERM or SIGINT; requests under way are finished first."""
     check_reach(settings)
-    anyio.run(check_database, app)
     site = dashboard(app, viewer_token=settings.web_viewer_token, operator_token=settings.web_operator_token)
-    config = uvicorn.Config(
+    anyio.run(check_database, app)
+    config = server_config(site)
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn ends by raising again what it was told by: to be told to end is no failure.
+        signal.signal(kind, lambda *_: sys.exit(DONE))
+    with listening(settings) as listener:
+        host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
+        port = listener.getsockname()[1]
+        say(f"the dashboard of {app.store.description} is at http://{host}:{port}/; stop it with Ctrl-C.")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def server_config(site: ASGIApp, *, head_max_s: float = HEAD_MAX_S) -> uvicorn.Config:
+    """`head_max_s`: within that time a connection must say what it wants."""
+    return uvicorn.Config(
         site,
+        http=connections(head_max_s),
+        ws="none",
         log_level="warning",
         access_log=False,  # an id in a path may be somebody's name
         server_header=False,
@@ -44,14 +62,6 @@ def run_server(app: App, settings: Settings) -> None:
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         proxy_headers=False,
     )
-    for kind in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn ends by raising again what it was told by: to be told to end is no failure.
-        signal.signal(kind, lambda *_: sys.exit(DONE))
-    with listening(settings) as listener:
-        host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
-        port = listener.getsockname()[1]
-        say(f"the dashboard of {app.store.description} is at http://{host}:{port}/; stop it with Ctrl-C.")
-        uvicorn.Server(config).run(sockets=[listener])
 
 
 def listening(settings: Settings) -> socket.socket:

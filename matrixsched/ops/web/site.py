@@ -33,7 +33,8 @@ def dashboard(app: App, *, viewer_token: str | None = None, operator_token: str 
     >>> api = FastAPI()
     >>> api.mount("/matrixsched", dashboard(app, operator_token=os.environ["OPERATOR_TOKEN"]))
 
-    Without tokens it answers this machine only. It connects with the first request.
+    Without tokens it answers this machine only; ConfigurationError if one is empty, too short or too long, or if both
+    are the same. It connects with the first request, unless the application is open; who opens that closes it.
     """
     tokens = Tokens(viewer_token, operator_token)
     access = Access(tokens, secret=secrets.token_bytes(32), clock=app.clock)
@@ -78,8 +79,8 @@ async def is_alive(request: Request) -> Response:
 
 async def is_ready(request: Request) -> Response:
     desk = desk_of(request)
-    await desk.open()
-    await desk.app.store.run(desk.app.store.transitions.now())
+    async with desk.open():
+        await desk.app.store.run(desk.app.store.transitions.now())
     return PlainTextResponse("the database answers\n")
 
 

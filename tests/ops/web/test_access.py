@@ -7,8 +7,12 @@ from datetime import timedelta
 import pytest
 from starlette.requests import HTTPConnection
 
+from matrixsched import App
 from matrixsched.clock import ManualClock
+from matrixsched.config import read_settings
+from matrixsched.errors import ConfigurationError
 from matrixsched.ops.web.access import SESSION_COOKIE, SESSION_S, Access, Role, Tokens, Visitor
+from matrixsched.web import dashboard
 
 VIEWER, OPERATOR = "v" * 16, "o" * 16
 
@@ -55,6 +59,38 @@ def test_a_role_without_a_token_is_nobodys(clock: ManualClock) -> None:
     for given in ("", "None", VIEWER):
         assert access.visitor(asked(authorization=f"Bearer {given}")) is None
     assert access.visitor(asked()) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ({"operator_token": ""}, "operator_token: it is empty: leave it out, or give one of 16 letters or more"),
+        ({"viewer_token": ""}, "viewer_token: it is empty"),
+        ({"viewer_token": VIEWER, "operator_token": ""}, "operator_token: it is empty"),
+        ({"operator_token": "o" * 15}, "operator_token: choose a text of 16 letters or more"),
+        ({"viewer_token": "v" * 201}, "viewer_token: choose a text of 200 letters or less"),
+        ({"viewer_token": OPERATOR, "operator_token": OPERATOR}, "choose two that differ"),
+        ({"viewer_token": "", "operator_token": "o"}, "operator_token: choose a text of 16"),
+    ],
+)
+def test_a_token_that_would_let_anybody_in_is_refused(tokens: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        dashboard(App("sqlite:///none.db"), **tokens)
+    assert said in str(refused.value)
+    assert OPERATOR not in str(refused.value)
+
+
+def test_settings_and_the_dashboard_know_the_same_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for length in (16, 200):
+        monkeypatch.setenv("MATRIXSCHED_WEB_VIEWER_TOKEN", "v" * length)
+        assert not read_settings().faults
+        assert Tokens(viewer="v" * length)
+    for length in (15, 201):
+        monkeypatch.setenv("MATRIXSCHED_WEB_VIEWER_TOKEN", "v" * length)
+        (fault,) = read_settings().faults
+        with pytest.raises(ConfigurationError) as refused:
+            Tokens(viewer="v" * length)
+        assert refused.value.faults[0].partition(": ")[2] == fault.partition(": ")[2]
 
 
 def test_programs_may_say_for_whom_they_act_and_it_opens_nothing(access: Access) -> None:

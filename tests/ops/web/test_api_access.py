@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from matrixsched.ops.operator import audit_page
 from matrixsched.ops.web.access import Role
 from matrixsched.ops.web.api.endpoint import Endpoint
 from matrixsched.ops.web.api.table import ENDPOINTS
+from matrixsched.rules.queues import NewItem
 
 pytestmark = pytest.mark.anyio
 
@@ -58,9 +60,11 @@ async def api(app: App) -> AsyncIterator[Api]:
         yield api
 
 
-async def ask(api: Api, endpoint: Endpoint, headers: dict[str, str]) -> Any:
+async def ask(api: Api, endpoint: Endpoint, headers: dict[str, str], **query: str) -> Any:
     names = {name: NAMES.get("/" + "/".join(endpoint.segments[:2]), PATHS[name]) for name in endpoint.parameters}
-    return await api(endpoint.method, endpoint.path.format(**names), BODIES.get(endpoint.name), headers=headers)
+    return await api(
+        endpoint.method, endpoint.path.format(**names), BODIES.get(endpoint.name), headers=headers, params=query
+    )
 
 
 def test_every_body_is_here() -> None:
@@ -97,6 +101,36 @@ async def test_the_operator_may_do_everything(api: Api, endpoint: Endpoint) -> N
 @every_endpoint
 def test_looking_is_for_viewers_and_changing_for_operators(endpoint: Endpoint) -> None:
     assert endpoint.role is (Role.OPERATOR if endpoint.is_change else Role.VIEWER)
+
+
+CONFIDED = {
+    ("list_actions", "payload"),
+    ("get_action", "payload"),
+    ("peek_tasks", "data"),
+    ("list_dead_letters", "data"),
+}
+
+
+def test_whatever_may_hold_secrets_must_be_asked_for() -> None:
+    assert {(endpoint.name, name) for endpoint in ENDPOINTS for name in endpoint.confided} == CONFIDED
+
+
+@pytest.mark.parametrize(("endpoint", "name"), sorted(CONFIDED))
+async def test_payloads_and_tasks_are_shown_to_operators_only(api: Api, app: App, endpoint: str, name: str) -> None:
+    await app.schedule("other", {"card": "4711"}, id="a")
+    await app.queues.storage.put_many([NewItem(queue=1, data=b"card 4711")] * 2)
+    (taken, *_) = await app.queues.storage.get(1, 1)
+    await app.queues.storage.set_aside([(taken, "no such card")])
+    (asked,) = [one for one in ENDPOINTS if one.name == endpoint]
+    plain = await ask(api, asked, bearer(VIEWER), **{name: "false"})
+    assert plain.status_code == 200
+    refused = await ask(api, asked, bearer(VIEWER), **{name: "true"})
+    assert "operators only" in problem_in(refused, 403)["detail"]
+    shown = await ask(api, asked, bearer(OPERATOR), **{name: "true"})
+    assert shown.status_code == 200
+    secrets = ("4711", b64encode(b"card 4711").decode())
+    assert any(secret in shown.text for secret in secrets)
+    assert not any(secret in answer.text for secret in secrets for answer in (plain, refused))
 
 
 async def test_what_is_refused_for_the_role_is_so_before_anything_is_read(api: Api) -> None:

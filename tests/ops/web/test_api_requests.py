@@ -195,6 +195,17 @@ async def test_without_tokens_only_a_name_of_this_machine_is_answered(app: App) 
         problem_in(await client.get("/api/v1/overview"), 403)
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded"])
+async def test_without_tokens_nobody_changes_anything_through_a_proxy(app: App, header: str) -> None:
+    await app.schedule("other", id="a", delay=timedelta(hours=1))
+    async with calling(dashboard(app)) as api:
+        problem = await api.problem(403, "POST", "/actions/a/run-now", headers={header: "203.0.113.9"})
+    assert "MATRIXSCHED_WEB_OPERATOR_TOKEN" in problem["detail"]
+    assert (await app.get("a")).meta.revision == 1
+    async with calling(dashboard(app, operator_token=OPERATOR), bearer(OPERATOR)) as api:
+        await api.done("POST", "/actions/a/run-now", headers={header: "203.0.113.9"})
+
+
 # As a part of another application.
 
 
@@ -213,7 +224,6 @@ async def test_mounted_in_one_line_it_works_below_a_prefix_though_nobody_tells_i
         assert document["servers"] == [{"url": "/ops/jobs/api/v1"}]
         problem_in(await api.client.get("/ops/jobs/api/v1/actions/nobody"), 404)
         problem_in(await api.client.get("/ops/jobs/api/v1/overview", headers=bearer("wrong")), 401)
-    await app.close()
 
 
 @pytest.mark.parametrize("keeps", ["no raw path", "a raw path without the prefix", "a prefix that is encoded"])
@@ -235,7 +245,6 @@ async def test_whatever_a_server_tells_of_the_path_the_id_is_found(app: App, kee
     async with asking(outer) as api:
         id = "a b" if keeps == "no raw path" else "a b/c"
         assert (await api.get(f"/actions/{segment(id)}"))["id"] == id
-    await app.close()
 
 
 # What the database does.
@@ -279,4 +288,3 @@ async def test_a_mistake_of_ours_is_a_problem_that_tells_nothing(app: App, monke
             answer = await client.get("/api/v1/actions/a")
         problem_in(answer, 500)
         assert "secret" not in answer.text
-    await app.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -18,8 +20,10 @@ from support.queue_contract import CONTRACT
 
 from matrixsched import App
 from matrixsched.ops.web.api.openapi import document
+from matrixsched.ops.web.api.reading import read_request_id
 from matrixsched.ops.web.api.table import BY_TAG, PREFIX
 from matrixsched.ops.web.guard import REQUEST_MAX_S
+from matrixsched.ops.web.problems import Refused
 from matrixsched.web import dashboard
 
 OPERATOR = "operator's token"
@@ -85,6 +89,58 @@ def test_every_endpoint_keeps_to_the_document(site: None, case: schemathesis.Cas
 
 def test_the_document_is_one_of_openapi() -> None:
     DOCUMENT.validate()
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, known in document(BY_TAG, prefix=PREFIX)["paths"].items():
+        for method, operation in known.items():
+            yield f"{method} {path}", operation
+
+
+@pytest.mark.parametrize("operation", [pytest.param(told, id=name) for name, told in operations()])
+def test_what_anybody_may_be_answered_is_told_of_all(operation: dict[str, Any]) -> None:
+    """A stranger is refused by 403 or 421 whatever they ask; and any of it may hold a mistake of ours."""
+    assert operation["responses"].keys() >= {"401", "403", "421", "500", "503"}
+
+
+def test_what_needs_the_token_of_the_operator_is_told() -> None:
+    told = {
+        (operation["operationId"], parameter["name"])
+        for _, operation in operations()
+        for parameter in operation["parameters"]
+        if parameter.get("description") == "Needs the operator's token."
+    }
+    assert told == {(one.name, name) for group in BY_TAG.values() for one in group for name in one.confided}
+    assert len(told) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "fits"),
+    [
+        ("once", True),
+        ("order 17 of 3", True),
+        ("x" * 256, True),
+        ("x" * 257, False),
+        ("", False),
+        ("two\nlines", False),
+        ("tab\tinside", False),
+        ("zwölf", False),
+    ],
+)
+def test_an_idempotency_key_is_taken_where_the_document_says_so(key: str, fits: bool) -> None:
+    (pattern,) = {
+        parameter["schema"]["pattern"]
+        for _, operation in operations()
+        for parameter in operation["parameters"]
+        if parameter["name"] == "Idempotency-Key"
+    }
+    assert (re.search(pattern, key) is not None) is fits
+    given = {"idempotency-key": f" {key} "}
+    if fits:
+        assert read_request_id(given) == key
+    else:
+        with pytest.raises(Refused, match="Idempotency-Key must be"):
+            read_request_id(given)
 
 
 def test_a_document_that_is_none_would_be_noticed() -> None:

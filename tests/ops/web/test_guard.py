@@ -56,6 +56,39 @@ async def test_without_tokens_only_this_machine_is_answered(base_url: str, addre
         assert "without tokens" in answer.json()["detail"]
 
 
+PROXY_HEADERS = [
+    {"X-Forwarded-For": "203.0.113.9"},
+    {"X-Forwarded-Host": "127.0.0.1"},
+    {"X-Forwarded-Proto": "https"},
+    {"X-Real-IP": "127.0.0.1"},
+    {"Forwarded": "for=203.0.113.9"},
+]
+
+
+@pytest.mark.parametrize("headers", PROXY_HEADERS, ids=lambda headers: next(iter(headers)))
+async def test_without_tokens_nobody_is_answered_through_a_proxy(headers: dict[str, str]) -> None:
+    """To us it is the proxy that asks, which is of this machine."""
+    async with client(Guard(echo, only_local=True)) as browser:
+        answer = await browser.post("/", headers=headers)
+    assert answer.status_code == 403
+    assert "operator_token" in answer.json()["detail"]
+    async with client(Guard(echo, only_local=False)) as browser:
+        assert (await browser.post("/", headers=headers)).status_code == 200
+
+
+async def test_who_does_not_say_where_they_are_is_not_of_this_machine() -> None:
+    guard = Guard(echo, only_local=True)
+
+    async def unknown(scope: Scope, receive: Receive, send: Send) -> None:
+        await guard(dict(scope) | {"client": None}, receive, send)
+
+    transport = httpx.ASGITransport(unknown)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as browser:
+        answer = await browser.get("/")
+    assert answer.status_code == 403
+    assert "operator_token" in answer.json()["detail"]
+
+
 async def test_with_tokens_everybody_is_heard() -> None:
     guard = Guard(echo, only_local=False)
     async with client(guard, base_url="https://jobs.example", address="10.0.0.7") as browser:

@@ -15,7 +15,8 @@ from matrixsched.web import dashboard
 
 pytestmark = pytest.mark.anyio
 
-TOKENS = Tokens(viewer="look", operator="change")
+LOOK, CHANGE = "a token for looking", "a token for changes"
+TOKENS = Tokens(viewer=LOOK, operator=CHANGE)
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def test_who_is_not_known_is_asked_to_sign_in_and_led_back(stranger: Visit
     assert sent.status_code == 303
     door = await stranger.read(sent.headers["location"])
     wanted = fields_of(door)["next"]
-    led = await stranger.send("/sign-in", {"token": "change", "name": "ann", "next": wanted})
+    led = await stranger.send("/sign-in", {"token": CHANGE, "name": "ann", "next": wanted})
     assert (led.status_code, led.headers["location"]) == (303, "/actions?state=failed&q=a%2Fb")
     assert "ann (127.0.0.1)" in await stranger.read(led.headers["location"])
 
@@ -39,12 +40,12 @@ async def test_who_is_not_known_is_asked_to_sign_in_and_led_back(stranger: Visit
     ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "", "/\nx", "actions"],
 )
 async def test_nobody_is_led_elsewhere(stranger: Visitor, wanted: str) -> None:
-    led = await stranger.send("/sign-in", {"token": "look", "name": "", "next": wanted})
+    led = await stranger.send("/sign-in", {"token": LOOK, "name": "", "next": wanted})
     assert led.headers["location"] == "/"
 
 
 async def test_a_wrong_token_opens_nothing(stranger: Visitor) -> None:
-    for token in ("", "wrong", "look ", "\U0001f4a5"):
+    for token in ("", "wrong", f"{LOOK} ", "\U0001f4a5"):
         answer = await stranger.send("/sign-in", {"token": token})
         assert answer.status_code == 401
         assert "set-cookie" not in answer.headers
@@ -52,22 +53,22 @@ async def test_a_wrong_token_opens_nothing(stranger: Visitor) -> None:
 
 
 async def test_the_session_is_kept_from_scripts_and_other_sites(stranger: Visitor) -> None:
-    led = await stranger.send("/sign-in", {"token": "look", "name": "vera"})
+    led = await stranger.send("/sign-in", {"token": LOOK, "name": "vera"})
     cookie = led.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
     assert "Path=/;" in cookie
-    assert "look" not in cookie
+    assert LOOK not in cookie
     assert "Secure" not in cookie  # over plain http it would never come back
 
 
 async def test_over_https_the_session_stays_there(stranger: Visitor) -> None:
-    led = await stranger.client.post("https://127.0.0.1:8190/sign-in", data={"token": "look"})
+    led = await stranger.client.post("https://127.0.0.1:8190/sign-in", data={"token": LOOK})
     assert "Secure" in led.headers["set-cookie"]
 
 
 async def test_who_signs_out_is_not_known_any_more(stranger: Visitor) -> None:
-    await stranger.send("/sign-in", {"token": "change", "name": "ann"})
+    await stranger.send("/sign-in", {"token": CHANGE, "name": "ann"})
     assert (await stranger.send("/sign-out", {"csrf": "wrong"})).status_code == 403
     fields = fields_of(await stranger.read("/"))
     assert (await stranger.send("/sign-out", fields)).status_code == 303
@@ -106,13 +107,13 @@ async def test_a_form_that_is_no_form_is_refused(visitor: Visitor) -> None:
 async def test_below_a_prefix_every_link_and_form_stays_there(app: App) -> None:
     await app.schedule("remind", id="a/b")
     outer = FastAPI()
-    outer.mount("/ops/jobs", dashboard(app, operator_token="change"))
+    outer.mount("/ops/jobs", dashboard(app, operator_token=CHANGE))
     transport = httpx.ASGITransport(outer, client=("10.0.0.5", 1))
     async with httpx.AsyncClient(transport=transport, base_url="https://jobs.example", headers=BROWSER) as client:
         inside = Visitor(client, app)
         sent = await inside.open("/ops/jobs/actions")
         assert sent.headers["location"].startswith("/ops/jobs/sign-in?next=%2Fops%2Fjobs%2Factions")
-        led = await inside.send("/ops/jobs/sign-in", {"token": "change", "name": "ann", "next": "/elsewhere"})
+        led = await inside.send("/ops/jobs/sign-in", {"token": CHANGE, "name": "ann", "next": "/elsewhere"})
         assert led.headers["location"] == "/ops/jobs/"
         assert "Path=/ops/jobs;" in led.headers["set-cookie"]
         for path in ("/", "/actions", "/action?id=a%2Fb", "/shards", "/audit", "/change/cancel?id=a%2Fb"):
@@ -126,4 +127,3 @@ async def test_below_a_prefix_every_link_and_form_stays_there(app: App) -> None:
         assert "Cancelled" in done.text
         (entry,) = await inside.audited()
         assert entry.who == "ann (10.0.0.5)"
-    await app.close()  # the mounted one opened it, too

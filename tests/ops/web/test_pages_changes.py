@@ -9,6 +9,7 @@ from html import unescape
 
 import pytest
 from support.visits import Visitor, fields_of, visiting
+from support.web_api import OPERATOR, VIEWER
 
 from matrixsched import App
 from matrixsched.clock import ManualClock
@@ -260,9 +261,9 @@ async def test_a_change_asks_does_it_says_so_and_is_written_down(furnished: Visi
 
 
 async def test_who_may_only_look_sees_no_button_and_changes_nothing(furnished: Visitor) -> None:
-    tokens = Tokens(viewer="look", operator="change")
+    tokens = Tokens(viewer=VIEWER, operator=OPERATOR)
     async with visiting(furnished.app, tokens) as viewer:
-        await viewer.send("/sign-in", {"token": "look", "name": "vera"})
+        await viewer.send("/sign-in", {"token": VIEWER, "name": "vera"})
         for path in LOOKED_AT:
             page = await viewer.read(path)
             assert "vera (127.0.0.1)" in page
@@ -297,10 +298,10 @@ async def test_a_shard_that_changed_hands_is_not_released(furnished: Visitor, cl
 
 
 async def test_the_form_of_one_visitor_is_nothing_in_the_hands_of_another(furnished: Visitor) -> None:
-    tokens = Tokens(operator="change")
+    tokens = Tokens(operator=OPERATOR)
     async with visiting(furnished.app, tokens) as ann, visiting(furnished.app, tokens) as bob:
         for one, name in ((ann, "ann"), (bob, "bob")):
-            await one.send("/sign-in", {"token": "change", "name": name})
+            await one.send("/sign-in", {"token": OPERATOR, "name": name})
         fields = fields_of(await ann.read("/change/cancel?id=remind:40"))
         assert (await bob.send("/change/cancel", fields)).status_code == 403
         assert await state_of(furnished.app, "remind:40") is State.LIVE

@@ -18,9 +18,9 @@ from matrixsched.ops.explaining import move_text
 from matrixsched.ops.web.api.rules import RepeatGiven, RepeatTold, RetryGiven, RetryTold, repeat_told, retry_told
 from matrixsched.ops.web.api.values import (
     PAGE_DEFAULT,
+    ConfidedFlag,
     Cursor,
     Duration,
-    Flag,
     Given,
     Instant,
     Limit,
@@ -122,13 +122,13 @@ class ActionsQuery(Given):
     template: Name | None = Field(None, description="Only those of this template.")
     prefix: Name | None = Field(None, description="Only those whose id begins with this.")
     due_before: Instant | None = Field(None, description="Only those that are due before this instant.")
-    payload: Flag = Field(False, description="Tell payloads, too; they may hold secrets.")
+    payload: ConfidedFlag = Field(False, description="Tell payloads, too; they may hold secrets.")
     limit: Limit = PAGE_DEFAULT
     cursor: Cursor | None = None
 
 
 class ActionQuery(Given):
-    payload: Flag = Field(False, description="Tell the payload, too; it may hold secrets.")
+    payload: ConfidedFlag = Field(False, description="Tell the payload, too; it may hold secrets.")
 
 
 class RunsQuery(Given):

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from matrixsched.app import App
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.web.access import Role
-from matrixsched.ops.web.api.values import Given
+from matrixsched.ops.web.api.values import CONFIDED, Given
 from matrixsched.ops.web.desk import Desk
 
 A = TypeVar("A", bound=BaseModel)
@@ -96,6 +96,12 @@ class Endpoint:
     @cached_property
     def query(self) -> type[Given] | None:
         return self._hints.get("query")
+
+    @cached_property
+    def confided(self) -> tuple[str, ...]:
+        """Parameters of the query that ask for what is shown to operators only."""
+        fields = {} if self.query is None else self.query.model_fields
+        return tuple(name for name, field in fields.items() if CONFIDED in field.metadata)
 
     @cached_property
     def body(self) -> type[Given] | None:

@@ -69,6 +69,8 @@ class OverviewTold(Told):
     shard_count: int
     due: int = Field(description=f"Due and not under way; counting stops at {DUE_COUNT_MAX:,}.")
     oldest_due_at: Moment | None
+    oldest_open_at: Moment | None = Field(description="Of what no gate holds back and no worker has put aside.")
+    oldest_parked_at: Moment | None = Field(description="Of what waits for a handler that workers which met it lack.")
     throughput: float = Field(description="Attempts per second, in the last minutes.")
     went_wrong: int = Field(description="Attempts in the last minutes.")
     late_p50_s: float | None = Field(description=_LATE)
@@ -92,6 +94,8 @@ def _overview(seen: Overview) -> OverviewTold:
         shard_count=seen.shard_count,
         due=seen.due.value,
         oldest_due_at=seen.oldest_due_at,
+        oldest_open_at=seen.oldest_open_at,
+        oldest_parked_at=seen.oldest_parked_at,
         throughput=seen.throughput,
         went_wrong=seen.went_wrong,
         late_p50_s=_bounded(seen.late_s(0.5)),

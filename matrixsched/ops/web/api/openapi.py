@@ -12,18 +12,20 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from matrixsched import __version__
 from matrixsched.ops.web.access import Role
 from matrixsched.ops.web.api.endpoint import CREATED, Endpoint
-from matrixsched.ops.web.api.reading import JSON, KEY_BYTES_MAX
+from matrixsched.ops.web.api.reading import JSON, KEY_PATTERN
 from matrixsched.ops.web.problems import MEDIA_TYPE
 from matrixsched.rules.names import NAME_BYTES_MAX
 
 REFERENCE: Final = "#/components/schemas/{model}"
+_NEEDS_OPERATOR: Final = "Needs the operator's token."
 _GUID: Final = {"type": "string", "pattern": '^"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"$'}
 
 ABOUT: Final = """
 Schedule actions, see how they stand, and change them, from any language; look after templates, limits, semaphores and
 queues.
 
-**Who may.** Send `Authorization: Bearer TOKEN`. The viewer's token is for looking (GET), the operator's for everything.
+**Who may.** Send `Authorization: Bearer TOKEN`. The viewer's token is for looking (GET), but not at what payloads
+and tasks hold; the operator's is for everything.
 A server without tokens answers its own machine only, without any. `X-Operator` says for whom a program acts; it goes
 into the audit log. A browser with a session sends its `X-CSRF-Token` with every change.
 
@@ -69,14 +71,19 @@ _WHY: Final[dict[HTTPStatus, str]] = {
     HTTPStatus.NO_CONTENT: "Done; there is nothing to tell.",
     HTTPStatus.BAD_REQUEST: "It cannot be read.",
     HTTPStatus.UNAUTHORIZED: "A token is needed.",
-    HTTPStatus.FORBIDDEN: "The token is for looking only, or a page of another site asks.",
+    HTTPStatus.FORBIDDEN: (
+        "The token is for looking only, or a page of another site asks; "
+        "or there are no tokens, and another machine asks."
+    ),
     HTTPStatus.NOT_FOUND: "It is not there.",
     HTTPStatus.METHOD_NOT_ALLOWED: "The path knows other methods; `Allow` tells which.",
     HTTPStatus.CONFLICT: "It does not fit what is there.",
     HTTPStatus.PRECONDITION_FAILED: "It was changed since it was read.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "It is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: f"The body is not {JSON}.",
+    HTTPStatus.MISDIRECTED_REQUEST: "There are no tokens, and it asks for a name that is not of this machine.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "It can be read, but not be taken.",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "A mistake of the server: its log tells more. A change may be done or not.",
     HTTPStatus.SERVICE_UNAVAILABLE: "The database cannot be asked now; nothing was done.",
     HTTPStatus.GATEWAY_TIMEOUT: "It may be done or not: see above, how to send it again.",
 }
@@ -136,7 +143,7 @@ def _name(model: type[BaseModel]) -> str:
 
 def _operation(endpoint: Endpoint, tag: str, schemas: _Schemas) -> dict[str, Any]:
     summary, description = endpoint.described
-    who = "Needs the operator's token." if endpoint.role is Role.OPERATOR else "The viewer's token is enough."
+    who = _NEEDS_OPERATOR if endpoint.role is Role.OPERATOR else "The viewer's token is enough."
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "tags": [tag],
@@ -156,11 +163,12 @@ def _parameters(endpoint: Endpoint, schemas: _Schemas) -> Iterator[dict[str, Any
         yield {"name": name, "in": "path", "required": True, "schema": schema}
     if endpoint.query is not None:
         for name, schema in schemas.properties(endpoint.query).items():
-            yield {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
+            parameter = {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
+            yield parameter | ({"description": _NEEDS_OPERATOR} if name in endpoint.confided else {})
     if endpoint.takes_guid:
         yield _header("If-Match", "Change only the version of this guid, as ETag told it.", _GUID)
     if endpoint.takes_request_id:
-        schema = {"type": "string", "pattern": f"^[!-~]{{1,{KEY_BYTES_MAX}}}$"}
+        schema = {"type": "string", "pattern": KEY_PATTERN}
         yield _header("Idempotency-Key", "A name for this request: however often it is sent, it is done once.", schema)
 
 
@@ -196,15 +204,18 @@ def _refusals(endpoint: Endpoint) -> set[HTTPStatus]:
     statuses = {
         HTTPStatus.BAD_REQUEST,
         HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
         HTTPStatus.METHOD_NOT_ALLOWED,
+        HTTPStatus.MISDIRECTED_REQUEST,
         HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
         HTTPStatus.SERVICE_UNAVAILABLE,
         *endpoint.refuses,
     }
     if endpoint.parameters:
         statuses.add(HTTPStatus.NOT_FOUND)
     if endpoint.is_change:
-        statuses |= {HTTPStatus.FORBIDDEN, HTTPStatus.GATEWAY_TIMEOUT}
+        statuses |= {HTTPStatus.GATEWAY_TIMEOUT}
         statuses |= {HTTPStatus.UNSUPPORTED_MEDIA_TYPE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
     return statuses
 

@@ -17,7 +17,17 @@ from matrixsched.ops.queues import COUNT_MAX, Named, Standing
 from matrixsched.ops.web.access import Role
 from matrixsched.ops.web.api.cursors import cursor_of, number_in
 from matrixsched.ops.web.api.endpoint import CREATED, Asked, Endpoint, Reply
-from matrixsched.ops.web.api.values import PAGE_DEFAULT, Cursor, Duration, Flag, Given, Instant, Limit, Moment, Told
+from matrixsched.ops.web.api.values import (
+    PAGE_DEFAULT,
+    ConfidedFlag,
+    Cursor,
+    Duration,
+    Given,
+    Instant,
+    Limit,
+    Moment,
+    Told,
+)
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.contract import QueueContract
 from matrixsched.rules.queues import DATA_BYTES_MAX, ID_MAX, NewItem
@@ -100,7 +110,7 @@ async def _named(asked: Asked) -> Named:
 
 class PeekQuery(Given):
     limit: Limit = PAGE_DEFAULT
-    data: Flag = Field(False, description="Tell what is in the tasks, too; it may hold secrets.")
+    data: ConfidedFlag = Field(False, description="Tell what is in the tasks, too; it may hold secrets.")
 
 
 class QueueTaskTold(Told):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import isfinite
@@ -21,6 +22,8 @@ JSON: Final = "application/json"
 DEPTH_MAX: Final = 100
 FAULTS_MAX: Final = 20
 KEY_BYTES_MAX: Final = 256
+KEY_PATTERN: Final = f"^[!-~]([ -~]{{0,{KEY_BYTES_MAX - 2}}}[!-~])?$"
+"""Of an Idempotency-Key, without the spaces around it, which are none of a header's value."""
 
 
 # Bodies.
@@ -154,13 +157,14 @@ def read_request_id(headers: Mapping[str, str]) -> str | None:
     given = headers.get("idempotency-key")
     if given is None:
         return None
-    if not given.strip() or not given.isascii() or not given.isprintable() or len(given) > KEY_BYTES_MAX:
+    key = given.strip(" \t")
+    if re.fullmatch(KEY_PATTERN, key) is None:
         raise Refused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"Idempotency-Key must be 1 to {KEY_BYTES_MAX} printable ASCII characters, such as a UUID",
             errors=[{"parameter": "Idempotency-Key", "detail": "cannot be the name of a request"}],
         )
-    return given.strip()
+    return key
 
 
 # What is wrong, in words.

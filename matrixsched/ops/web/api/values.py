@@ -175,6 +175,14 @@ def _read_flag(given: object) -> object:
 Number = Annotated[int, BeforeValidator(_read_whole_number)]
 """In a query, where everything is text."""
 Flag = Annotated[bool, BeforeValidator(_read_flag)]
+
+
+class _Confided:
+    """Marks a flag of a query that asks for what is shown to operators only."""
+
+
+CONFIDED: Final = _Confided()
+ConfidedFlag = Annotated[Flag, CONFIDED]
 Limit = Annotated[Number, Field(ge=1, le=PAGE_MAX, description="How many at most.")]
 Cursor = Annotated[
     str,

@@ -16,7 +16,7 @@ from matrixsched.errors import ActionNotFound, InvalidId
 from matrixsched.ops import actions
 from matrixsched.ops.bulk import FINISHED_BADLY
 from matrixsched.ops.explaining import move_text
-from matrixsched.ops.web.access import Role
+from matrixsched.ops.web.confided import check_confided
 from matrixsched.ops.web.pages.visit import Links, Visit
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.action import Action, State
@@ -160,8 +160,8 @@ async def show_action(visit: Visit) -> Response:
     if not action_id:
         raise Refused(HTTPStatus.BAD_REQUEST, "which action? Its id is missing in the address: search for it")
     with_payload = bool(visit.asked("payload"))
-    if with_payload and visit.visitor.role < Role.OPERATOR:
-        raise Refused(HTTPStatus.FORBIDDEN, "payloads may hold secrets: they are shown to operators only")
+    if with_payload:
+        check_confided(visit.visitor)
     action = await visit.app.get(action_id)
     sections = await actions.shown(visit.app, action_id, runs=RUNS, with_payload=False)
     explanation = await visit.app.explain(action_id)

@@ -163,7 +163,7 @@ def visited(look: Look) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         visitor = visitor_of(request)
         visit = Visit(request, visitor)
-        await visit.desk.open()
-        return await look(visit)
+        async with visit.desk.open():
+            return await look(visit)
 
     return endpoint
