@@ -7,13 +7,16 @@ from datetime import timedelta
 
 import anyio
 import pytest
-from support.damage import LITTER, MENDABLE, Damage, Site, counters, dead, lost, misplaced
+from support.damage import FOREIGN, LITTER, MENDABLE, Damage, Site, counters, dead, lost, misplaced
+from support.scene import SHARDS
 
 from matrixsched import Acquired, App, Cancel, Retry, RetryAt, State, call, every
 from matrixsched.clock import ManualClock
 from matrixsched.ops import fsck
 from matrixsched.ops.fsck import Outcome, Report
 from matrixsched.rules.faults import Fault, Finding
+from matrixsched.rules.names import shard_of
+from matrixsched.store.fsck import FsckTerms
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -347,3 +350,39 @@ async def test_slices_miss_nothing_and_tell_nothing_twice(
     repaired = await fsck.repaired(app)
     assert repaired.ended(Outcome.MENDED) == len(Fault)
     assert (await check(app)).litter == 0
+
+
+async def put_dead_versions(site: Site, id: str, count: int) -> None:
+    shard, now = shard_of(id, SHARDS), site.clock.now()
+    await site.scene.write(
+        (FOREIGN, {"id": id, "shard": shard, "guid": site.scene.guid(), "now": now}) for _ in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "limit"), [(5_000, fsck.FINDINGS_MAX), (fsck.FINDINGS_MAX, fsck.FINDINGS_MAX), (23, 2), (23, 5)]
+)
+async def test_an_action_may_have_more_dead_versions_than_are_told_of_at_a_time(
+    app: App, clock: ManualClock, count: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsck, "FINDINGS_MAX", limit)
+    site = Site(app, clock)
+    await site.build()
+    await put_dead_versions(site, "dead", count)
+    await put_dead_versions(site, "lane", 1)  # somebody comes behind it, as likely as not in its shard
+    report = await fsck.checked(app, keep=2 * count)
+    assert report.found == {Fault.DEAD: count + 1}
+    assert len({finding for finding, _ in report.named}) == count + 1
+    assert report.actions == len(Fault)
+    repaired = await fsck.repaired(app)
+    assert repaired.ended(Outcome.MENDED, litter=True) == count + 1
+    assert (await check(app)).litter == 0
+
+
+async def test_all_that_is_wrong_with_an_action_is_found_again(app: App, clock: ManualClock) -> None:
+    site = Site(app, clock)
+    await site.build()
+    await put_dead_versions(site, "dead", 9)
+    terms = FsckTerms(shard_count=SHARDS, attempt_lease_max=LEASE, visibility_max=HOUR, limit=2)
+    again = await app.store.run(app.store.transitions.find_again(shard_of("dead", SHARDS), terms, "dead"))
+    assert len(set(again)) == len(again) == 9
