@@ -78,7 +78,7 @@ class Fsck(Protocol):
         ...
 
     def find_in_slice(self, shard: int, terms: FsckTerms, *, first: FsckPosition, size: int) -> Transition[Slice]:
-        """Faults of the next `size` actions of a shard, from `first` on; of fewer, or of a part of one, if it has many."""
+        """Faults of the next `size` actions of a shard, from `first` on; of fewer, or a part of one, if it has many."""
         ...
 
     def find_again(self, shard: int, terms: FsckTerms, action_id: str) -> Transition[Sequence[Finding]]:
@@ -232,7 +232,7 @@ def _position_of(finding: Finding) -> FsckPosition:
 
 
 def _end_of(told: Sequence[FsckPosition]) -> FsckPosition:
-    """How far faults are told of, if there may be more. Of the last version they may not all be: it is told of next time,
+    """How far faults are told of, if there may be more. Of the last version perhaps not all are: its turn is next time,
     unless there is no other. Several of one kind are mended as one."""
     last = max(told)
     if min(told) < last:
