@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import anyio
 import pytest
-from support.damage import FOREIGN, LITTER, MENDABLE, Damage, Site, counters, dead, lost, misplaced
+from support.damage import FOREIGN, LITTER, MENDABLE, QUEUED, Damage, Site, counters, dead, lost, misplaced
 from support.scene import SHARDS
 
 from matrixsched import Acquired, App, Cancel, Retry, RetryAt, State, call, every
@@ -300,6 +300,22 @@ async def test_a_mend_that_is_sent_twice_does_nothing_the_second_time(
     found = await damaged(app, clock, (MENDABLE | LITTER)[fault][0])
     assert [one.outcome for one in await fsck.mended(app, found)] == [Outcome.MENDED]
     assert [one.outcome for one in await fsck.mended(app, found)] == [Outcome.GONE]
+    assert (await check(app)).litter == 0
+
+
+async def test_an_action_whose_row_came_twice_is_run_once(app: App, clock: ManualClock) -> None:
+    site = Site(app, clock)
+    ran: list[str] = []
+
+    @app.action("work")
+    async def work() -> None:
+        ran.append("work")
+
+    await app.schedule("work", id="twice", delay=SECOND)
+    clock.advance(2 * SECOND)
+    await site.sql(QUEUED.format(since="scheduled_at"), id="twice")
+    await Worker(app).run_due()
+    assert ran == ["work"]
     assert (await check(app)).litter == 0
 
 
