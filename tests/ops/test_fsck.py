@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from random import Random
 
 import anyio
 import pytest
 from support.damage import FOREIGN, LITTER, MENDABLE, QUEUED, Damage, Site, counters, dead, lost, misplaced
-from support.scene import SHARDS
+from support.scene import SHARDS, Scene
 
 from matrixsched import Acquired, App, Cancel, Retry, RetryAt, State, call, every
 from matrixsched.clock import ManualClock
@@ -26,6 +28,7 @@ HOUR = timedelta(hours=1)
 FAR = timedelta(days=300)
 LEASE = WorkerPolicy().attempt_lease
 DEADLINE_S = 60
+EARLIER, LATER = datetime(2020, 1, 1, tzinfo=UTC), datetime(2050, 1, 1, tzinfo=UTC)
 
 Life = Callable[[App, ManualClock], Awaitable[None]]
 
@@ -281,6 +284,66 @@ async def test_nothing_is_found_beside_those_who_work(database_url: str) -> None
             group.start_soon(look)
             group.start_soon(change)
     assert checks > 2
+
+
+NOBODY_HAS_IT = "action_id = :id and claimed_by is null"
+HARM: list[tuple[str, dict[str, object]]] = [
+    ("delete from matrixsched.incoming_queue where action_id = :id", {}),
+    (f"delete from matrixsched.processing_queue where {NOBODY_HAS_IT}", {}),
+    (QUEUED.format(since="created_at") + "on conflict do nothing", {}),
+    (QUEUED.format(since="scheduled_at") + "on conflict do nothing", {}),
+    (f"update matrixsched.processing_queue set lane = 'nowhere' where {NOBODY_HAS_IT}", {}),
+    (f"update matrixsched.processing_queue set scheduled_at = :at where {NOBODY_HAS_IT}", {"at": LATER}),
+    (
+        "update matrixsched.processing_queue set scheduled_at = :at where action_id = :id and claimed_by is not null",
+        {"at": LATER},
+    ),
+    (f"update matrixsched.processing_queue set expires_at = :at where {NOBODY_HAS_IT}", {"at": LATER}),
+    ("update matrixsched.scheduled_actions set consecutive_failures = 9 where action_id = :id", {}),
+]
+"""Done to an action; by none of it is an attempt begun that is not to be, or one that is under way lost."""
+HARMED = 100
+
+
+async def test_what_is_mended_beside_a_worker_is_lost_to_nobody_and_run_once(database_url: str) -> None:
+    app, mender, random = App(database_url), App(database_url), Random(7)
+    await app.init(shards=4)
+    ran = anyio.Event()
+    runs = Counter[int]()
+    mended = Counter[Fault]()
+
+    @app.action("work")
+    async def work(number: int) -> None:
+        runs[number] += 1
+        if len(runs) == HARMED:
+            ran.set()
+
+    async def harm() -> None:
+        scene = Scene(mender.store, ManualClock())
+        for number in range(HARMED):
+            await app.schedule(work, number, id=f"a{number}", delay=timedelta(milliseconds=random.randrange(500)))
+            # One is new, the other one was moved and waits, or is run or done.
+            for id in (f"a{number}", f"a{number - 20}"):
+                text, parameters = random.choice(HARM)
+                await scene.sql(text, id=id, **parameters)
+                await scene.sql(FOREIGN, id=id, shard=shard_of(id, 4), guid=scene.guid(), now=EARLIER)
+
+    async def mend() -> None:
+        while not ran.is_set():
+            report = await fsck.repaired(mender)
+            mended.update({fault: number for (fault, one), number in report.outcomes.items() if one is Outcome.MENDED})
+
+    with anyio.fail_after(DEADLINE_S):
+        async with app, mender, Worker(app), anyio.create_task_group() as group:
+            group.start_soon(mend)
+            group.start_soon(harm)
+    assert set(runs.values()) == {1}
+    assert {Fault.LOST, Fault.COUNTERS} <= set(mended)
+    assert {Fault.LANE, Fault.TIME, Fault.TWICE, Fault.LEASE} & set(mended)
+    await fsck.repaired(mender)
+    assert (await check(mender)).litter == 0
+    async with app:
+        assert {action.status.state for action in await app.list()} == {State.DONE}
 
 
 # Mends that come late, or often.
