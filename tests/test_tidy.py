@@ -44,6 +44,7 @@ ALLOWED = {
         "store/postgresql/at_hand.py",
         "asyncio",
     ): "ends what nobody uses, as asyncpg's pool does, without a task of its own",
+    ("ops/web/forecasts.py", "asyncio"): "goes on beside the requests, and a mounted site has no task group",
     ("ops/demo.py", "time"): "shows real processes in real time; nothing of it is simulated",
     ("ops/demo.py", "uuid.uuid4"): "keeps the actions of one demonstration apart from those of another",
     ("ops/evidence.py", "time"): "notes when handlers of the demonstration really began",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 
 from matrixsched.app import App
 from matrixsched.config import DEFAULT, Reading, Settings, misspelt_variables
@@ -19,12 +20,15 @@ from matrixsched.errors import (
 from matrixsched.ops.findings import Finding, fault, ok
 from matrixsched.ops.remedies import spoken
 from matrixsched.ops.settings import policy_of
-from matrixsched.rules.action import State
+from matrixsched.rules.action import Action, State
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION
 from matrixsched.store.opening import is_in_memory
+from matrixsched.store.values import ActionFilter
 
 SAMPLE = 1000
 """How many live actions are looked at for handlers that the App does not have."""
+LOOK_MAX, LOOKS = 10_000, 20
+"""They are looked for among so many actions at a time, about, and so many times: in a second or two."""
 
 
 async def check(reading: Reading[Settings], load: Callable[[], App] | None) -> list[Finding]:
@@ -154,6 +158,19 @@ async def _waiting(app: App) -> Finding:
 
 async def unknown_handlers(app: App) -> tuple[int, dict[str, int]]:
     """How many live actions were looked at, and how many of them are for handlers that the App does not have."""
-    handlers = Counter(action.spec.handler for action in await app.list(state=State.LIVE, limit=SAMPLE))
+    handlers = Counter([action.spec.handler async for action in _some_live(app)])
     unknown = {name: count for name, count in sorted(handlers.items()) if app.handlers.find(name) is None}
     return handlers.total(), unknown
+
+
+async def _some_live(app: App) -> AsyncIterator[Action]:
+    """Of many; and where they are few among millions that have finished, those that are found before long."""
+    ask = partial(app.store.transitions.page_bounded, ActionFilter(state=State.LIVE), look_max=LOOK_MAX)
+    after, wanted = None, SAMPLE
+    for _ in range(LOOKS):
+        found = await app.store.run(ask(after=after, limit=wanted))
+        for action in found.actions:
+            yield action
+        after, wanted = found.goes_on, wanted - len(found.actions)
+        if after is None or not wanted:
+            return

@@ -12,7 +12,7 @@ from matrixsched.app import App
 from matrixsched.errors import DatabaseBusy, DatabaseError
 from matrixsched.rules.faults import MEANINGS, Fault, Finding
 from matrixsched.rules.queues import VISIBILITY_MAX
-from matrixsched.store.fsck import FsckTerms
+from matrixsched.store.fsck import FsckPosition, FsckTerms
 from matrixsched.worker.policy import ATTEMPT_LEASE_MAX
 
 SLICE = 20_000
@@ -133,7 +133,7 @@ async def found(app: App, *, progress: Progress | None = None) -> AsyncIterator[
     yield Page(await run(do.find_in_installation(terms)), 0, 0)
     shards = [*range(terms.shard_count), *await run(do.find_stray_shards(terms))]
     for done, shard in enumerate(shards, start=1):
-        following: str | None = ""
+        following: FsckPosition | None = FsckPosition()
         while following is not None:
             part = await run(do.find_in_slice(shard, terms, first=following, size=SLICE))
             following = part.following

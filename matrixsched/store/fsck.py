@@ -42,7 +42,20 @@ class FsckTerms:
     visibility_max: timedelta
     """No task of a queue is taken for longer."""
     limit: int
-    """How many faults one statement tells of."""
+    """How many faults one statement tells of, two at least."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FsckPosition:
+    """From where on faults are looked for, in the order of ids; those of an action in the order of its versions."""
+
+    action_id: str = ""
+    guid: str = ""
+    """Of a version; empty: from what is of the action itself, which comes first."""
+
+    @property
+    def from_guid(self) -> UUID:
+        return UUID(self.guid) if self.guid else UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class Slice:
 
     findings: Sequence[Finding]
     actions: int
-    following: str | None
+    following: FsckPosition | None
     """Where to go on; None: that were the last ones."""
 
 
@@ -64,8 +77,8 @@ class Fsck(Protocol):
         """Faults of what belongs to no action."""
         ...
 
-    def find_in_slice(self, shard: int, terms: FsckTerms, *, first: str, size: int) -> Transition[Slice]:
-        """Faults of the next `size` actions of a shard, the id `first` the first of them; fewer, if it has many."""
+    def find_in_slice(self, shard: int, terms: FsckTerms, *, first: FsckPosition, size: int) -> Transition[Slice]:
+        """Faults of the next `size` actions of a shard, from `first` on; of fewer, or a part of one, if it has many."""
         ...
 
     def find_again(self, shard: int, terms: FsckTerms, action_id: str) -> Transition[Sequence[Finding]]:
@@ -110,36 +123,50 @@ class Fscking:
         ]
 
     @transition
-    def find_in_slice(self, shard: int, terms: FsckTerms, *, first: str, size: int) -> Conversation[Slice]:
-        span: dict[str, object] = {"shard_id": shard, "first": first, "last": AFTER_ALL}
-        rows = yield self._ask_about("find_in_slice.actions", terms, **span, size=size)
-        ids = [row["action_id"] for row in rows]
-        last = ids[-1] if len(ids) == size else AFTER_ALL
-        findings, cut = yield from self._found(shard, terms, ids, first, last)
-        ends_at = min(last, cut)
-        actions = sum(action_id <= ends_at for action_id in ids)
-        return Slice(findings, actions, None if ends_at == AFTER_ALL else _after(ends_at))
+    def find_in_slice(self, shard: int, terms: FsckTerms, *, first: FsckPosition, size: int) -> Conversation[Slice]:
+        return (yield from self._slice(shard, terms, first, AFTER_ALL, size))
 
     @transition
     def find_again(self, shard: int, terms: FsckTerms, action_id: str) -> Conversation[Sequence[Finding]]:
-        span: dict[str, object] = {"shard_id": shard, "first": action_id, "last": action_id}
-        rows = yield self._ask_about("find_in_slice.actions", terms, **span, size=1)
-        findings, _ = yield from self._found(shard, terms, [row["action_id"] for row in rows], action_id, action_id)
+        findings: list[Finding] = []
+        following: FsckPosition | None = FsckPosition(action_id)
+        while following is not None:
+            part = yield from self._slice(shard, terms, following, action_id, 1)
+            findings += part.findings
+            following = part.following
         return findings
 
+    def _slice(self, shard: int, terms: FsckTerms, first: FsckPosition, last_id: str, size: int) -> Conversation[Slice]:
+        """Faults of the next actions up to an id, and of all rows among them."""
+        span: dict[str, object] = {"shard_id": shard, "first": first.action_id, "last": last_id}
+        rows = yield self._ask_about("find_in_slice.actions", terms, **span, size=size)
+        ids = [row["action_id"] for row in rows]
+        last = ids[-1] if len(ids) == size else last_id
+        findings, end = yield from self._found(shard, terms, ids, first, last)
+        actions = sum(first <= FsckPosition(action_id) < end for action_id in ids)
+        return Slice(findings, actions, None if end.action_id > last_id else end)
+
     def _found(
-        self, shard: int, terms: FsckTerms, ids: Sequence[str], first: str, last: str
-    ) -> Conversation[tuple[list[Finding], str]]:
-        """Faults of these actions and of all rows between two ids, and how far they were looked for."""
+        self, shard: int, terms: FsckTerms, ids: Sequence[str], first: FsckPosition, last: str
+    ) -> Conversation[tuple[list[Finding], FsckPosition]]:
+        """Faults of these actions and of all rows up to an id, and before what they were looked for."""
         misplaced = {one for one in ids if shard_of(one, terms.shard_count) != shard}
-        findings, cut = [_misplaced(one, terms.shard_count, shard) for one in sorted(misplaced)], AFTER_ALL
+        findings = [_misplaced(one, terms.shard_count, shard) for one in sorted(misplaced)]
+        end = _after(last)
+        span: dict[str, object] = {
+            "shard_id": shard,
+            "first": first.action_id,
+            "from_guid": first.from_guid,
+            "last": last,
+        }
         for part in ("versions", "rows", "history"):
-            rows = yield self._ask_about(f"find_in_slice.{part}", terms, shard_id=shard, first=first, last=last)
+            rows = yield self._ask_about(f"find_in_slice.{part}", terms, **span)
+            told = [_finding_of(row, shard, terms) for row in rows]
             # One that is in another shard is brought there with all that it has: nothing else is to be mended of it.
-            findings += [_finding_of(row, shard, terms) for row in rows if row["subject"] not in misplaced]
-            if len(rows) >= terms.limit:
-                cut = min(cut, rows[-1]["subject"])
-        return [finding for finding in findings if finding.subject <= cut], cut
+            findings += [finding for finding in told if finding.subject not in misplaced]
+            if len(told) >= terms.limit:
+                end = min(end, _end_of([_position_of(finding) for finding in told]))
+        return [finding for finding in findings if first <= _position_of(finding) < end], end
 
     @transition
     def mend(self, findings: Sequence[Finding], terms: FsckTerms) -> Conversation[list[Finding]]:
@@ -200,6 +227,20 @@ def _finding_of(row: Row, shard: int, terms: FsckTerms) -> Finding:
     return Finding(fault, shard, row["subject"], row["guid"], row["seen"])
 
 
-def _after(action_id: str) -> str:
+def _position_of(finding: Finding) -> FsckPosition:
+    return FsckPosition(finding.subject, finding.guid or "")
+
+
+def _end_of(told: Sequence[FsckPosition]) -> FsckPosition:
+    """How far faults are told of, if there may be more. Of the last version perhaps not all are: its turn is next time,
+    unless there is no other. Several of one kind are mended as one."""
+    last = max(told)
+    if min(told) < last:
+        return last
+    following = last.from_guid.int + bool(last.guid)
+    return FsckPosition(last.action_id, str(UUID(int=following))) if following < 2**128 else _after(last.action_id)
+
+
+def _after(action_id: str) -> FsckPosition:
     """The least that comes after an id, for no id has control characters in it."""
-    return f"{action_id}\x01"
+    return FsckPosition(f"{action_id}\x01")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.names import NAME_BYTES_MAX
@@ -53,6 +53,13 @@ class Looking(Protocol):
 def is_by_end(wanted: ActionFilter) -> bool:
     """Whether they come in the order in which they ended."""
     return wanted.state not in (None, State.LIVE)
+
+
+def order_of(wanted: ActionFilter) -> Literal["by end", "by shard and id", "by id"]:
+    """In which order they come: a place in one says nothing about another."""
+    if is_by_end(wanted):
+        return "by end"
+    return "by shard and id" if is_of_template(wanted) else "by id"
 
 
 def bounds_of(prefix: str | None) -> tuple[str, str]:

@@ -16,6 +16,8 @@ from support.scene import TABLES
 
 from matrixsched import App, call
 from matrixsched.clock import ManualClock
+from matrixsched.ops import checking
+from matrixsched.ops.checking import unknown_handlers
 from matrixsched.store.statements import statement
 from matrixsched.store.transition import Ask, Conversation, Transition
 from matrixsched.worker import Worker
@@ -116,3 +118,19 @@ async def test_an_action_costs_a_few_rows_also_after_an_empty_queue_was_analysed
     whichever index, and the lower one seems cheaper."""
     read = await rows_read_after(postgres_dsn, ["vacuum analyze"])
     assert read <= ROWS_READ_MAX, too_many(read)
+
+
+async def test_few_that_live_are_looked_for_among_a_bounded_number_of_rows(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `doctor` does, to see whether this App has their handlers."""
+    monkeypatch.setattr(checking, "LOOK_MAX", 1000)
+    monkeypatch.setattr(checking, "LOOKS", 2)
+    async with counted_app(postgres_dsn, ManualClock(), shards=SHARDS, connections=1) as (app, _):
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            for text in ASIDE["finished"]:
+                connection.execute(text.encode())
+            connection.execute("vacuum analyze")
+        before = await app.store.run(Transition("reading", _reading))
+        assert await unknown_handlers(app) == (0, {})
+        assert await app.store.run(Transition("reading", _reading)) - before < 2 * 1000 + 100

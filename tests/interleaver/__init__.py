@@ -1,8 +1,9 @@
 """The interleaver: transitions of real PostgreSQL sessions, one statement at a time, in every order that matters.
 
 facts.py, scenes.py             small states of the tables, what is known of them, and what is worth playing in each
-building.py, building_gates.py  how they are built
-move.py, moves.py               what a move is, and all of them; as they are sent: acting.py, gating.py, queueing.py
+building.py, building_*.py      how they are built
+move.py, moves.py               what a move is, and all of them
+acting.py, gating.py            as they are sent; also queueing.py and mending.py
 stage.py                        sessions on a database, scenes that are put back before each run, and what stands then
 players.py                      a session with its transition: look, ask, wait, commit
 schedules.py                    which orders there are, and which of them need no run of their own

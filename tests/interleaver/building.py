@@ -19,6 +19,7 @@ async def write(setting: Setting, **options: Any) -> NewAction:
     await setting.world.run(
         setting.world.do.schedule([new], setting.guid(), replace=True, lock_timeout=None, tell=False)
     )
+    setting.facts.versions.append(new.guid)
     if new.id == "a":
         setting.facts.version = new.guid
     return new

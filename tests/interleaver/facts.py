@@ -14,6 +14,8 @@ from matrixsched.rules.queues import StoredTask
 class Facts:
     version: UUID = field(default_factory=lambda: UUID(int=0))
     """The guid of the action `a`, as a user has read it."""
+    versions: list[UUID] = field(default_factory=list)
+    """All that were written."""
     attempt: Attempt | None = None
     """Somebody runs it, or did."""
     pruned: State = State.DONE

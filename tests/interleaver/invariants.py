@@ -55,15 +55,25 @@ Wrong = Iterator[str]
 
 
 def one_live_row(play: Play) -> Wrong:
-    queued = Counter(
+    queued, before = _rows_by_version(play.tables), _rows_by_version(play.scene.tables)
+    damaged = {
+        (row["action_id"], row["action_guid"])
+        for row in play.scene.tables["scheduled_actions"]
+        if row["state"] == "live" and before[row["action_id"], row["action_guid"]] != 1
+    }
+    for id, action in play.actions.items():
+        version = (id, action["action_guid"])
+        as_before = version in damaged and queued[version] == before[version]
+        if action["state"] == "live" and queued[version] != 1 and not as_before:
+            yield f"{id} has {queued[version]}"
+
+
+def _rows_by_version(tables: Tables) -> Counter[tuple[str, str]]:
+    return Counter(
         (row["action_id"], row["action_guid"])
         for table in ("incoming_queue", "processing_queue")
-        for row in play.tables[table]
+        for row in tables[table]
     )
-    for id, action in play.actions.items():
-        rows = queued[(id, action["action_guid"])]
-        if action["state"] == "live" and rows != 1:
-            yield f"{id} has {rows}"
 
 
 def called_off_or_written(play: Play) -> Wrong:
@@ -123,7 +133,7 @@ def counted(play: Play) -> Wrong:
     if (
         action is None
         or old is None
-        or {"schedule", "schedule-two", "schedule-twice", "replace", "keep"} & set(play.moves)
+        or {"schedule", "schedule-two", "schedule-twice", "replace", "keep", "mend-counters"} & set(play.moves)
     ):
         return
     recorded = [one for one in _answers_of_attempt(play, "record", "record-retry") if one is Answer.RECORDED]

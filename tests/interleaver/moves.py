@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interleaver import acting, gating, queueing
+from interleaver.mending import MENDS
 from interleaver.move import ALWAYS, Move, Waits, total
 from matrixsched.store.values import Planned
 
@@ -74,6 +75,7 @@ MOVES = {
         Move("purge-dead", queueing.purge_dead, total, ALWAYS, waits=_NOBODY),
         Move("hasten", queueing.hasten, total, ALWAYS, waits=_NOBODY),
         Move("pause-queue", queueing.pause_queue),
+        *MENDS,
     )
 }
 USERS = frozenset(

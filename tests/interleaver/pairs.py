@@ -38,7 +38,8 @@ def some_threes(count: int, schedules: int, seed: int) -> Iterator[Unit]:
     scenes = [scene for scene in SCENES.values() if scene.name != "everything"]
     for number in range(count):
         scene = random.choice(scenes)
-        names = tuple(random.choice(scene.moves) for _ in range(3))
+        names = tuple(random.choice(scene.moves) for _ in range(3 if scene.mend is None else 2))
+        names += () if scene.mend is None else (scene.mend,)
         yield Unit(names, scene.name, schedules, seed + number)
 
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from support.interleaving import LEASE
 
 from interleaver import building
+from interleaver import building_damage as damage
 from interleaver import building_gates as gates
 from interleaver.move import HOUR, SECOND
 from interleaver.stage import Setting
@@ -51,6 +52,8 @@ class Scene:
     build: Builder
     moves: tuple[str, ...]
     late: timedelta = timedelta(0)
+    mend: str | None = None
+    """What is wrong in it is mended by this move; without that it is not worth playing in."""
 
 
 async def everything(setting: Setting) -> None:
@@ -74,6 +77,7 @@ async def everything(setting: Setting) -> None:
 RUN = USERS + SHARD + WORK + ATTEMPT + ("sweep",)
 ALL = tuple(dict.fromkeys((*USERS, *SHARD, *WORK, *ATTEMPT, *TIDY, *LIMITS, *QUOTA, *SEMAPHORE, *RECEIPT, *TASKS)))
 FREE = (*USERS, *ATTEMPT, "acquire", "sweep", "sync", "move-free")
+AT_WORK = ("schedule", "cancel", "reschedule", "run-now", "move", "claim", "sweep", "expire")
 _NO_HOLDER = tuple(name for name in RUN if name not in ("beat", "release", "close-fence", *WORK, *ATTEMPT))
 
 SCENES = {
@@ -120,6 +124,18 @@ SCENES = {
         Scene("place-late", gates.place_late, SEMAPHORE),
         Scene("tasks", gates.tasks, RECEIPT + TASKS),
         Scene("taken-lapsing", gates.taken_lapsing, (*RECEIPT, "take", "take-one", "purge"), late=SECOND),
+        Scene("lost", damage.lost, (*AT_WORK, "mend-lost"), mend="mend-lost"),
+        Scene("twice", damage.twice, (*AT_WORK, "mend-twice"), mend="mend-twice"),
+        Scene("twice-new", damage.twice_new, (*AT_WORK, "mend-twice"), mend="mend-twice"),
+        Scene("early", damage.early, (*AT_WORK, "mend-time"), mend="mend-time"),
+        Scene("early-new", damage.early_new, (*AT_WORK, "mend-time"), mend="mend-time"),
+        Scene("astray", damage.astray, (*AT_WORK, "mend-lane"), mend="mend-lane"),
+        Scene("stranded", damage.stranded, (*AT_WORK, *ATTEMPT, "mend-lease"), mend="mend-lease"),
+        Scene("miscounted", damage.miscounted, (*AT_WORK, *ATTEMPT, "mend-counters"), mend="mend-counters"),
+        Scene("litter-new", building.stale, (*AT_WORK, "mend-dead"), mend="mend-dead"),
+        Scene("litter", building.finished_dead, (*AT_WORK, *ATTEMPT, "mend-dead"), mend="mend-dead"),
+        Scene("litter-run", building.replaced, (*AT_WORK, *ATTEMPT, "mend-dead"), mend="mend-dead"),
+        Scene("forgotten", damage.forgotten, ("schedule", "prune", "mend-forgotten"), mend="mend-forgotten"),
         Scene("everything", everything, ALL),
     )
 }
@@ -149,7 +165,9 @@ ALIKE = {
 def scenes_of(pair: Iterable[str]) -> list[Scene]:
     """Where all of these moves are worth playing; `everything` only where there is no better one."""
     names = set(pair)
-    fitting = [scene for scene in SCENES.values() if names <= set(scene.moves)]
+    fitting = [
+        scene for scene in SCENES.values() if names <= set(scene.moves) and (scene.mend is None or scene.mend in names)
+    ]
     alike = next((scenes for moves, scenes in ALIKE.items() if names <= moves), None)
     chosen = [scene for scene in fitting if scene.name != "everything" and (alike is None or scene.name in alike)]
     return chosen or fitting[-1:]

@@ -37,6 +37,11 @@ RISKY = [
     ("claim-gated", "claim-gated", "one-grant"),
     ("balance", "let-go", "place-held"),
     ("take", "retry", "taken-lapsing"),
+    ("move", "mend-twice", "twice-new"),
+    ("claim", "mend-time", "early"),
+    ("record", "mend-counters", "miscounted"),
+    ("record", "mend-lease", "stranded"),
+    ("reschedule", "mend-lost", "lost"),
 ]
 SCENES_DRAWN, PAIRS_DRAWN, THREES_DRAWN = 3, 4, 3
 SEED = 7

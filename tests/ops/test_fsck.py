@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from random import Random
 
 import anyio
 import pytest
-from support.damage import LITTER, MENDABLE, Damage, Site, counters, dead, lost, misplaced
+from support.damage import FOREIGN, LITTER, MENDABLE, QUEUED, Damage, Site, counters, dead, lost, misplaced
+from support.scene import SHARDS, Scene
 
 from matrixsched import Acquired, App, Cancel, Retry, RetryAt, State, call, every
 from matrixsched.clock import ManualClock
 from matrixsched.ops import fsck
 from matrixsched.ops.fsck import Outcome, Report
 from matrixsched.rules.faults import Fault, Finding
+from matrixsched.rules.names import shard_of
+from matrixsched.store.fsck import FsckTerms
 from matrixsched.worker import Worker, WorkerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +28,7 @@ HOUR = timedelta(hours=1)
 FAR = timedelta(days=300)
 LEASE = WorkerPolicy().attempt_lease
 DEADLINE_S = 60
+EARLIER, LATER = datetime(2020, 1, 1, tzinfo=UTC), datetime(2050, 1, 1, tzinfo=UTC)
 
 Life = Callable[[App, ManualClock], Awaitable[None]]
 
@@ -280,6 +286,66 @@ async def test_nothing_is_found_beside_those_who_work(database_url: str) -> None
     assert checks > 2
 
 
+NOBODY_HAS_IT = "action_id = :id and claimed_by is null"
+HARM: list[tuple[str, dict[str, object]]] = [
+    ("delete from matrixsched.incoming_queue where action_id = :id", {}),
+    (f"delete from matrixsched.processing_queue where {NOBODY_HAS_IT}", {}),
+    (QUEUED.format(since="created_at") + "on conflict do nothing", {}),
+    (QUEUED.format(since="scheduled_at") + "on conflict do nothing", {}),
+    (f"update matrixsched.processing_queue set lane = 'nowhere' where {NOBODY_HAS_IT}", {}),
+    (f"update matrixsched.processing_queue set scheduled_at = :at where {NOBODY_HAS_IT}", {"at": LATER}),
+    (
+        "update matrixsched.processing_queue set scheduled_at = :at where action_id = :id and claimed_by is not null",
+        {"at": LATER},
+    ),
+    (f"update matrixsched.processing_queue set expires_at = :at where {NOBODY_HAS_IT}", {"at": LATER}),
+    ("update matrixsched.scheduled_actions set consecutive_failures = 9 where action_id = :id", {}),
+]
+"""Done to an action; by none of it is an attempt begun that is not to be, or one that is under way lost."""
+HARMED = 100
+
+
+async def test_what_is_mended_beside_a_worker_is_lost_to_nobody_and_run_once(database_url: str) -> None:
+    app, mender, random = App(database_url), App(database_url), Random(7)
+    await app.init(shards=4)
+    ran = anyio.Event()
+    runs = Counter[int]()
+    mended = Counter[Fault]()
+
+    @app.action("work")
+    async def work(number: int) -> None:
+        runs[number] += 1
+        if len(runs) == HARMED:
+            ran.set()
+
+    async def harm() -> None:
+        scene = Scene(mender.store, ManualClock())
+        for number in range(HARMED):
+            await app.schedule(work, number, id=f"a{number}", delay=timedelta(milliseconds=random.randrange(500)))
+            # One is new, the other one was moved and waits, or is run or done.
+            for id in (f"a{number}", f"a{number - 20}"):
+                text, parameters = random.choice(HARM)
+                await scene.sql(text, id=id, **parameters)
+                await scene.sql(FOREIGN, id=id, shard=shard_of(id, 4), guid=scene.guid(), now=EARLIER)
+
+    async def mend() -> None:
+        while not ran.is_set():
+            report = await fsck.repaired(mender)
+            mended.update({fault: number for (fault, one), number in report.outcomes.items() if one is Outcome.MENDED})
+
+    with anyio.fail_after(DEADLINE_S):
+        async with app, mender, Worker(app), anyio.create_task_group() as group:
+            group.start_soon(mend)
+            group.start_soon(harm)
+    assert set(runs.values()) == {1}
+    assert {Fault.LOST, Fault.COUNTERS} <= set(mended)
+    assert {Fault.LANE, Fault.TIME, Fault.TWICE, Fault.LEASE} & set(mended)
+    await fsck.repaired(mender)
+    assert (await check(mender)).litter == 0
+    async with app:
+        assert {action.status.state for action in await app.list()} == {State.DONE}
+
+
 # Mends that come late, or often.
 
 
@@ -297,6 +363,22 @@ async def test_a_mend_that_is_sent_twice_does_nothing_the_second_time(
     found = await damaged(app, clock, (MENDABLE | LITTER)[fault][0])
     assert [one.outcome for one in await fsck.mended(app, found)] == [Outcome.MENDED]
     assert [one.outcome for one in await fsck.mended(app, found)] == [Outcome.GONE]
+    assert (await check(app)).litter == 0
+
+
+async def test_an_action_whose_row_came_twice_is_run_once(app: App, clock: ManualClock) -> None:
+    site = Site(app, clock)
+    ran: list[str] = []
+
+    @app.action("work")
+    async def work() -> None:
+        ran.append("work")
+
+    await app.schedule("work", id="twice", delay=SECOND)
+    clock.advance(2 * SECOND)
+    await site.sql(QUEUED.format(since="scheduled_at"), id="twice")
+    await Worker(app).run_due()
+    assert ran == ["work"]
     assert (await check(app)).litter == 0
 
 
@@ -347,3 +429,39 @@ async def test_slices_miss_nothing_and_tell_nothing_twice(
     repaired = await fsck.repaired(app)
     assert repaired.ended(Outcome.MENDED) == len(Fault)
     assert (await check(app)).litter == 0
+
+
+async def put_dead_versions(site: Site, id: str, count: int) -> None:
+    shard, now = shard_of(id, SHARDS), site.clock.now()
+    await site.scene.write(
+        (FOREIGN, {"id": id, "shard": shard, "guid": site.scene.guid(), "now": now}) for _ in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "limit"), [(5_000, fsck.FINDINGS_MAX), (fsck.FINDINGS_MAX, fsck.FINDINGS_MAX), (23, 2), (23, 5)]
+)
+async def test_an_action_may_have_more_dead_versions_than_are_told_of_at_a_time(
+    app: App, clock: ManualClock, count: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsck, "FINDINGS_MAX", limit)
+    site = Site(app, clock)
+    await site.build()
+    await put_dead_versions(site, "dead", count)
+    await put_dead_versions(site, "lane", 1)  # somebody comes behind it, as likely as not in its shard
+    report = await fsck.checked(app, keep=2 * count)
+    assert report.found == {Fault.DEAD: count + 1}
+    assert len({finding for finding, _ in report.named}) == count + 1
+    assert report.actions == len(Fault)
+    repaired = await fsck.repaired(app)
+    assert repaired.ended(Outcome.MENDED, litter=True) == count + 1
+    assert (await check(app)).litter == 0
+
+
+async def test_all_that_is_wrong_with_an_action_is_found_again(app: App, clock: ManualClock) -> None:
+    site = Site(app, clock)
+    await site.build()
+    await put_dead_versions(site, "dead", 9)
+    terms = FsckTerms(shard_count=SHARDS, attempt_lease_max=LEASE, visibility_max=HOUR, limit=2)
+    again = await app.store.run(app.store.transitions.find_again(shard_of("dead", SHARDS), terms, "dead"))
+    assert len(set(again)) == len(again) == 9

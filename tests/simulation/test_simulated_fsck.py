@@ -7,7 +7,7 @@ from collections import Counter
 from matrixsched.ops.fsck import is_litter
 from matrixsched.rules.faults import Fault
 from matrixsched.rules.queues import VISIBILITY_MAX
-from matrixsched.store.fsck import FsckTerms
+from matrixsched.store.fsck import FsckPosition, FsckTerms
 from matrixsched.worker.policy import ATTEMPT_LEASE_MAX
 from simulation.commit_checkers import Commit, Objections
 from simulation.parts import Part
@@ -25,7 +25,7 @@ def nothing_is_wrong(commit: Commit) -> Objections:
     do, run = store.transitions, store._database.run
     found = [*run(do.find_in_installation(terms))]
     for shard in range(shards):
-        found += run(do.find_in_slice(shard, terms, first="", size=1000)).findings
+        found += run(do.find_in_slice(shard, terms, first=FsckPosition(), size=1000)).findings
     for finding in found:
         seen[finding.fault] += 1
         if not is_litter(finding.fault):

@@ -10,7 +10,7 @@ from support.postgres import PostgresServer
 
 from matrixsched.clock import ManualClock
 from matrixsched.rules.faults import Fault, Finding
-from matrixsched.store.fsck import AFTER_ALL, FsckTerms
+from matrixsched.store.fsck import AFTER_ALL, FsckPosition, FsckTerms
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.transition import Ask
 
@@ -51,7 +51,15 @@ def mend(fault: Fault) -> Ask:
 
 
 LOOKS = {
-    part: DO._ask_about(f"find_in_slice.{part}", TERMS, shard_id=0, first="", last=AFTER_ALL, size=IN_SHARD)
+    part: DO._ask_about(
+        f"find_in_slice.{part}",
+        TERMS,
+        shard_id=0,
+        first="",
+        from_guid=FsckPosition().from_guid,
+        last=AFTER_ALL,
+        size=IN_SHARD,
+    )
     for part in ("actions", "versions", "rows", "history")
 }
 MENDS = {

@@ -14,7 +14,8 @@ from matrixsched.store.values import ActionFilter
 
 pytestmark = pytest.mark.anyio
 
-HOUR = timedelta(hours=1)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
+BEGAN = ManualClock().now()
 
 
 async def look(
@@ -72,6 +73,10 @@ LIVE = [f"{'a' if number < 20 else 'b'}:{number:02}" for number in range(30)]
         (ActionFilter(state=State.CANCELLED), [f"c:{number:02}" for number in range(12)]),
         (ActionFilter(state=State.CANCELLED, handler="rare", id_prefix="c"), ["c:00", "c:04", "c:08"]),
         (ActionFilter(state=State.CANCELLED, template="t"), []),
+        (
+            ActionFilter(state=State.CANCELLED, due_before=BEGAN + HOUR + 2 * SECOND),
+            [f"c:{number:02}" for number in range(4)],
+        ),
         (ActionFilter(state=State.FAILED), []),
     ],
 )

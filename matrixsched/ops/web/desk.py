@@ -12,6 +12,7 @@ from matrixsched.app import App
 from matrixsched.ops.fleet import Overview, overview
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.web.access import Access, Role, Visitor
+from matrixsched.ops.web.forecasts import Forecasts
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.audit import Via
 from matrixsched.rules.forecast import Forecast
@@ -19,9 +20,6 @@ from matrixsched.rules.forecast import Forecast
 OVERVIEW_KEPT_S = 2.0
 """However many look at it, the database is asked for the overview once in this time."""
 FORECAST_HOURS = 24
-FORECAST_KEPT_S = 30.0
-"""The same for a forecast: it counts all that waits, which takes seconds where that is a million."""
-FORECAST_WITHIN_S = 10.0
 
 
 class Desk:
@@ -30,8 +28,7 @@ class Desk:
         self.access = access
         self._looking = anyio.Lock()
         self._overview: tuple[float, Overview] | None = None
-        self._foreseeing = anyio.Lock()
-        self._forecasts: dict[int, tuple[float, Forecast]] = {}
+        self.forecasts = Forecasts(self._foresee, app.clock)
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """For as long as a request takes. Where this is mounted into another application nobody says when it begins,
@@ -39,7 +36,13 @@ class Desk:
         return self.app.opening.visit()
 
     async def close(self) -> None:
+        await self.forecasts.close()
         await self.app.opening.end_visits()
+
+    async def _foresee(self, hours: int) -> Forecast:
+        """Beside all requests, and connected as they are."""
+        async with self.open():
+            return await self.app.foresee(hours)
 
     async def overview(self) -> Overview:
         async with self._looking:
@@ -47,22 +50,6 @@ class Desk:
             if self._overview is None or now - self._overview[0] > OVERVIEW_KEPT_S:
                 self._overview = (now, await overview(self.app))
             return self._overview[1]
-
-    async def forecast(self, hours: int) -> Forecast:
-        """How the messages of templates go on."""
-        async with self._foreseeing:
-            now = self.app.clock.monotonic()
-            kept = {ahead: one for ahead, one in self._forecasts.items() if now - one[0] <= FORECAST_KEPT_S}
-            if hours not in kept:
-                kept[hours] = (now, await self.app.foresee(hours))
-            self._forecasts = kept
-            return kept[hours][1]
-
-    async def forecast_soon(self) -> Forecast | None:
-        """The same for the next day; None if so many wait that it takes too long to say."""
-        with anyio.move_on_after(FORECAST_WITHIN_S):
-            return await self.forecast(FORECAST_HOURS)
-        return None
 
 
 def desk_of(request: HTTPConnection) -> Desk:

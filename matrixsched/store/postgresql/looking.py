@@ -42,6 +42,7 @@ class PostgresLooking(PostgresAsking):
             "template": wanted.template,
             "lowest": lowest,
             "highest": highest,
+            "due_before": wanted.due_before,
             "limit": limit,
         }
         if is_by_end(wanted):
@@ -55,7 +56,7 @@ class PostgresLooking(PostgresAsking):
                 look_max=look_max,
                 **common,
             )
-        common |= {"after_id": (after or BEGINNING).id, "due_before": wanted.due_before}
+        common["after_id"] = (after or BEGINNING).id
         if is_of_template(wanted):
             return self._ask(
                 "page_bounded.of_template",

@@ -472,7 +472,13 @@ def _changed(rows: Sequence[Row]) -> Written | None:
     return Written(rows[0]["action_id"], rows[0]["action_guid"], created=False, running=rows[0]["running"])
 
 
+def _each_once(attempts: list[Attempt]) -> list[Attempt]:
+    """An attempt is handed out once, also where several rows came for it: a fault that `fsck` finds, too."""
+    by_id = {attempt.claim.action_id: attempt for attempt in attempts}
+    return attempts if len(by_id) == len(attempts) else list(by_id.values())
+
+
 def _claimed(rows: Sequence[Row], shard: int, sync_guid: UUID, *, took_shard: bool = False) -> Claimed:
     first = rows[0]
     attempts = [] if first["action_id"] is None else [attempt_of(row, shard, sync_guid) for row in rows]
-    return Claimed(first["seen"], attempts, tuple(first["gated_lanes"] or ()), first["parked"], took_shard)
+    return Claimed(first["seen"], _each_once(attempts), tuple(first["gated_lanes"] or ()), first["parked"], took_shard)

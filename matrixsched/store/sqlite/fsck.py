@@ -24,7 +24,7 @@ _SEVERAL = {
 
 class SqliteFsck(SqliteAsking, Fscking):
     def _ask_about(self, name: str, terms: FsckTerms, **parameters: object) -> Ask:
-        guid = parameters.pop("fresh_guid", None)
+        guids = {name: str(parameters.pop(name)) for name in ("fresh_guid", "from_guid") if name in parameters}
         return self._ask(
             name,
             shard_count=terms.shard_count,
@@ -32,7 +32,7 @@ class SqliteFsck(SqliteAsking, Fscking):
             task_reach=span(terms.visibility_max),
             limit=terms.limit,
             now=self._now(),
-            fresh_guid=str(guid),
+            **guids,
             **parameters,
         )
 

@@ -88,6 +88,7 @@ class SqliteLooking(SqliteAsking):
             state=wanted.state.value,
             handler=wanted.handler,
             template=wanted.template,
+            due_before=in_microseconds_or_none(wanted.due_before),
             lowest=lowest,
             highest=highest,
             before_at=in_microseconds(before.finished_at or LATEST.finished_at),

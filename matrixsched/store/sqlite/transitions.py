@@ -357,14 +357,16 @@ class SqliteTransitions(
             only_events=only_events,
             now=now,
         )
-        claimable = [row for row in rows if row["verdict"] == "claimable"]
+        # The first of each version: that several came is a fault that `fsck` finds, and stops nobody.
+        by_version = {row["action_guid"]: row for row in reversed(rows) if row["verdict"] != "dead"}
+        live = list(reversed(by_version.values()))
+        claimable = [row for row in live if row["verdict"] == "claimable"]
         first = sorted(claimable, key=lambda row: (not row["is_event"], int(row["due_at"])))[:claim_limit]
         claimed = {row["action_guid"] for row in first}
         lease_end = now + span(attempt_lease)
         taken = [(shard, *row_key(row), row["created_at"]) for row in rows]
         yield self._each("move.remove", (*KEY, "created_at"), taken)
         yield from self._end_late(shard, rows, now)
-        live = [row for row in rows if row["verdict"] != "dead"]
         if changed := [(shard, *row_key(row)) for row in live if row["revision"] > 1]:
             yield self._each("move.drop", KEY, changed)
         moved = [_moved(row, shard, guid, lease_end, now, claimed=row["action_guid"] in claimed) for row in live]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from itertools import permutations
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,10 +12,11 @@ import pytest
 from pydantic import BaseModel
 from support.web_api import Api, calling, segment
 
-from matrixsched import App
+from matrixsched import App, Retry, call
 from matrixsched.clock import ManualClock
 from matrixsched.ops.operator import audit_page
 from matrixsched.ops.web.api import actions
+from matrixsched.ops.web.api.cursors import cursor_of
 from matrixsched.rules.action import State
 from matrixsched.rules.schedule import Cron, Every
 from matrixsched.web import dashboard
@@ -284,9 +286,10 @@ async def test_pages_go_through_all_that_fit_once(api: Api, app: App) -> None:
 
 
 async def test_a_page_looks_at_a_bounded_number_of_actions(api: Api, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "LOOK_MAX", 10)
-    for number in range(30):
-        await app.schedule("rare" if number == 17 else "other", id=f"a{number}", delay=timedelta(hours=1))
+    monkeypatch.setattr(actions, "LOOK_MAX", 40)
+    await app.schedule_many(
+        call("rare" if number == 170 else "other", id=f"a{number}", delay=timedelta(hours=1)) for number in range(240)
+    )
     pages, cursor = [], {}
     while True:
         page = await api.get("/actions", handler="rare", limit=5, **cursor)
@@ -295,7 +298,42 @@ async def test_a_page_looks_at_a_bounded_number_of_actions(api: Api, app: App, m
             break
         cursor = {"cursor": page["next_cursor"]}
     assert len(pages) >= 3
-    assert sum(pages, []) == ["a17"]
+    assert sum(pages, []) == ["a170"]
+
+
+async def test_few_that_failed_among_many_are_told_at_once_and_newest_first(
+    api: Api, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "LOOK_MAX", 40)
+
+    @app.action("fail", retry=Retry(max_attempts=1))
+    async def fail() -> None:
+        raise ValueError
+
+    await app.schedule_many(call("other", id=f"a{number}", delay=timedelta(hours=1)) for number in range(240))
+    for id in ("a", "m", "z"):
+        await app.schedule("fail", id=id)
+        await Worker(app).run_due()
+        assert isinstance(app.clock, ManualClock)
+        app.clock.advance(timedelta(seconds=1))
+    page = await api.get("/actions", state="failed")
+    assert [one["id"] for one in page["items"]] == ["z", "m", "a"]
+    assert page["next_cursor"] is None
+    assert [one["id"] for one in await api.all("/actions", state="failed", limit=1)] == ["z", "m", "a"]
+
+
+async def test_a_cursor_goes_on_with_lists_of_its_own_order_only(api: Api, app: App) -> None:
+    await app.templates.set("t")
+    for number in range(4):
+        await app.schedule("other", id=f"a{number}", template="t", delay=timedelta(hours=1))
+        await app.schedule("other", id=f"c{number}", delay=timedelta(hours=1))
+        await app.cancel(f"c{number}")
+    orders: list[dict[str, str]] = [{}, {"state": "cancelled"}, {"state": "live", "template": "t"}]
+    for one, other in permutations(orders, 2):
+        cursor = (await api.get("/actions", limit=2, **one))["next_cursor"]
+        problem = await api.problem(422, "GET", "/actions", params={**other, "cursor": cursor})
+        assert problem["errors"] == [{"parameter": "cursor", "detail": "is not one of this list"}]
+        assert "or none to begin anew" in problem["detail"]
 
 
 async def test_payloads_are_told_only_if_they_are_asked_for(api: Api) -> None:
@@ -322,6 +360,14 @@ async def test_payloads_are_told_only_if_they_are_asked_for(api: Api) -> None:
         {"cursor": "x"},
         {"cursor": "WyJsaW1pdHMiLCAiYSJd"},
         {"cursor": "W10"},
+        {"cursor": cursor_of("actions", "a")},
+        {"cursor": cursor_of("actions by id", 0, "a")},
+        {"cursor": cursor_of("actions by id", -1, "a", "")},
+        {"cursor": cursor_of("actions by id", 0, "a\x00", "")},
+        {"cursor": cursor_of("actions by id", 0, "\ud800", "")},
+        {"cursor": cursor_of("actions by id", 0, "a", "today")},
+        {"cursor": cursor_of("actions by id", 0, "a", "0001-01-01T00:00:00+23:00")},
+        {"cursor": cursor_of("actions by id", 0, "a", "2026-03-29T09:00:00")},
         {"nonsense": "1"},
         {"handler": ""},
         {"prefix": "a\x00"},

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from matrixsched.app import App
-from matrixsched.calls import Call, Scheduled, check_call, id_of
+from matrixsched.calls import Call, Scheduled, check_call, check_filter, id_of
 from matrixsched.errors import BadInput
 from matrixsched.ops import changes
 from matrixsched.ops.web.access import Role
@@ -35,10 +35,11 @@ from matrixsched.ops.web.api.action_models import (
     instants,
     scheduled_told,
 )
-from matrixsched.ops.web.api.cursors import cursor_of, text_in
+from matrixsched.ops.web.api.cursors import place_cursor, place_in
 from matrixsched.ops.web.api.endpoint import CREATED, OK, Asked, Endpoint, Reply
 from matrixsched.ops.web.api.remedies import refusal_of
 from matrixsched.ops.web.problems import Refused
+from matrixsched.store.looking import order_of
 from matrixsched.store.values import ActionFilter
 
 LOOK_MAX = 2000
@@ -121,25 +122,27 @@ def _at(pointer: str) -> Iterator[None]:
 
 
 async def list_actions(asked: Asked, query: ActionsQuery) -> ActionsTold:
-    """A page of the actions that fit, in an order that stays the same.
+    """A page of the actions that fit, in an order that stays the same: with the `state` of finished ones newest first.
 
-    At most 2,000 actions are looked at for a page. So one may be short, or empty, and yet have a `next_cursor`: the
-    list is at its end when that is null.
+    At most 2,000 actions, about, are looked at for a page. So one may be short, or empty, and yet have a `next_cursor`:
+    the list is at its end when that is null. A cursor is for the same query.
     """
-    wanted = ActionFilter(
-        state=query.state,
-        handler=query.handler,
-        template=query.template,
-        id_prefix=query.prefix,
-        due_before=query.due_before,
+    wanted = check_filter(
+        ActionFilter(
+            state=query.state,
+            handler=query.handler,
+            template=query.template,
+            id_prefix=query.prefix,
+            due_before=query.due_before,
+        )
     )
-    scheduler = asked.app.scheduler
-    look = await scheduler.read(
-        scheduler.looking(wanted, text_in("actions", query.cursor), query.limit, LOOK_MAX), None
-    )
+    kind = f"actions {order_of(wanted)}"
+    after = place_in(kind, query.cursor)
+    do = asked.app.store.transitions
+    look = await asked.app.store.run(do.page_bounded(wanted, after=after, limit=query.limit, look_max=LOOK_MAX))
     return ActionsTold(
         items=[action_told(action, with_payload=query.payload) for action in look.actions],
-        next_cursor=None if look.after is None else cursor_of("actions", look.after[1]),
+        next_cursor=None if look.goes_on is None else place_cursor(kind, look.goes_on),
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NoReturn
 from uuid import UUID
 
+from matrixsched.errors import BadInput
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.audit import AuditEntry, Via
+from matrixsched.rules.names import check_name
+from matrixsched.store.looking import Place
 
 
 def cursor_of(kind: str, *place: str | int) -> str:
@@ -36,6 +39,34 @@ def number_in(kind: str, cursor: str | None) -> int:
     _refuse()
 
 
+def place_cursor(kind: str, place: Place) -> str:
+    ended = "" if place.finished_at is None else place.finished_at.isoformat()
+    return cursor_of(kind, place.shard, place.id, ended)
+
+
+def place_in(kind: str, cursor: str | None) -> Place | None:
+    match _place(kind, cursor):
+        case []:
+            return None
+        case [int(shard), str(action_id), str(ended)] if 0 <= shard < 2**31:
+            try:
+                check_name("id", action_id)
+            except BadInput:
+                _refuse()
+            return Place(shard, action_id, _instant(ended) if ended else None)
+    _refuse()
+
+
+def _instant(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not None:
+            return at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    _refuse()
+
+
 def entry_cursor(entry: AuditEntry) -> str:
     return cursor_of("audit", entry.asked_at.isoformat(), str(entry.guid))
 
@@ -46,14 +77,12 @@ def entry_in(cursor: str | None) -> AuditEntry | None:
         case []:
             return None
         case [str(asked_at), str(guid)]:
+            at = _instant(asked_at)
             try:
-                at, known = datetime.fromisoformat(asked_at), UUID(guid)
+                known = UUID(guid)
             except ValueError:
                 _refuse()
-            if at.tzinfo is not None:
-                return AuditEntry(
-                    guid=known, who="", via=Via.API, verb="", subject="", before={}, asked_at=at, after={}
-                )
+            return AuditEntry(guid=known, who="", via=Via.API, verb="", subject="", before={}, asked_at=at, after={})
     _refuse()
 
 

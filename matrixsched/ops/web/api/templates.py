@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from http import HTTPStatus
+from math import ceil
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -29,6 +30,8 @@ from matrixsched.ops.web.api.values import (
     WindowText,
     refused,
 )
+from matrixsched.ops.web.forecasts import TooSlow
+from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.forecast import HOURS_MAX, Forecast
 from matrixsched.rules.quota import RATIO_MAX, SHARE_MIN, WEIGHT_MAX, WEIGHT_MIN, Held, QuotaSettings, Spare
 from matrixsched.rules.templates import Distribution, Template
@@ -270,9 +273,17 @@ async def get_plan(asked: Asked, query: PlanQuery) -> PlanTold:
     """A forecast of what each template sends in the coming hours: a dry run that changes nothing.
 
     It counts all that waits, which takes seconds where that is a million. So it is made twice a minute at most, and
-    `at` tells when that was.
+    `at` tells when that was. After a 504 it goes on being made: ask again. If it takes more than a minute it is 503,
+    for some minutes.
     """
-    return _plan(await asked.desk.forecast(query.hours))
+    try:
+        return _plan(await asked.desk.forecasts.of(query.hours))
+    except TooSlow as slow:
+        raise Refused(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{slow}: run `matrixsched plan`, which may take its time",
+            headers={"Retry-After": str(ceil(slow.again_in_s))},
+        ) from None
 
 
 def _plan(forecast: Forecast) -> PlanTold:

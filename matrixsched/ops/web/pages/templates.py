@@ -67,7 +67,8 @@ async def _gates(app: App) -> GateReport:
 async def show_template(visit: Visit) -> Response:
     name = visit.request.query_params.get("name", "")
     is_wanted = visit.fragment == "forecast" or bool(visit.asked("forecast"))
-    forecast = await visit.desk.forecast_soon() if is_wanted else None
+    foreseen = await visit.desk.forecasts.soon(FORECAST_HOURS) if is_wanted else None
+    forecast = None if foreseen is None else foreseen.forecast
     template, settings = await visit.app.templates.get(name), await visit.app.quota.settings()
     gates = await _gates(visit.app)
     unfinished = Count(await visit.app.templates.count(name, count_max=COUNT_MAX), COUNT_MAX)
@@ -91,7 +92,8 @@ async def show_template(visit: Visit) -> Response:
         forecast=forecast,
         outlook=outlook,
         outlook_row={} if outlook is None else plans.row(outlook),
-        is_slow=is_wanted and forecast is None,
+        is_reckoned=foreseen is not None and foreseen.is_under_way,
+        is_slow=foreseen is not None and foreseen.is_too_slow,
         hours=FORECAST_HOURS,
         sent_most=max(outlook.sent, default=0) if outlook else 0,
     )

@@ -74,7 +74,7 @@
         await refresh(region);
         failures = 0;
         seenAt = new Date();
-        if (isOnce) {
+        if (isOnce && !region.querySelector("[data-unfinished]")) {
           document.removeEventListener("visibilitychange", turn);
           tellStale();
           return;

@@ -1,5 +1,6 @@
 -- find_in_slice (postgresql). Promise: tells what is wrong with the actions of a shard from the id :first to the id :last, and
--- with their rows. Each statement judges its faults in one snapshot, so that nothing is found beside those who work but what is
+-- with their rows; of the first one with the versions from :from_guid on, so that even one of very many is told of in parts.
+-- Each statement judges its faults in one snapshot, so that nothing is found beside those who work but what is
 -- really there; it locks and writes nothing. Rows are gathered by version and counted, or looked up by their key: no plan,
 -- whatever the database knows of the tables, reads a table once for each row of another.
 
@@ -20,18 +21,21 @@ with seen as (
            0 as processing, 0 as unwanted, cast(a.consecutive_failures > a.failed as integer) as miscounted
       from matrixsched.scheduled_actions a
      where a.shard_id = cast(:shard_id as integer)
-       and a.action_id >= cast(:first as text) and a.action_id <= cast(:last as text)
+       and (a.action_id, a.action_guid) >= (cast(:first as text), cast(:from_guid as uuid))
+       and a.action_id <= cast(:last as text)
     union all
     select i.action_id, i.action_guid, 0, 0, 1, 0, 1, 0
       from matrixsched.incoming_queue i
      where i.shard_id = cast(:shard_id as integer)
-       and i.action_id >= cast(:first as text) and i.action_id <= cast(:last as text)
+       and (i.action_id, i.action_guid) >= (cast(:first as text), cast(:from_guid as uuid))
+       and i.action_id <= cast(:last as text)
     union all
     select p.action_id, p.action_guid, 0, 0, 0, 1,
            cast(p.claimed_by is null or p.scheduled_at <= {now} as integer), 0
       from matrixsched.processing_queue p
      where p.shard_id = cast(:shard_id as integer)
-       and p.action_id >= cast(:first as text) and p.action_id <= cast(:last as text)
+       and (p.action_id, p.action_guid) >= (cast(:first as text), cast(:from_guid as uuid))
+       and p.action_id <= cast(:last as text)
 ),
 versions as materialized (
     select action_id, action_guid, sum(actions) as actions, sum(live) as live, sum(incoming) as incoming,
@@ -40,7 +44,7 @@ versions as materialized (
      group by action_id, action_guid
     having sum(live) = 1 and sum(incoming) + sum(processing) <> 1 or sum(live) = 0 and sum(unwanted) > 0
         or sum(miscounted) > 0
-     order by action_id collate "C", sum(live) desc, action_guid
+     order by action_id collate "C", action_guid
      limit cast(:limit as integer)
 )
 select case when v.live = 1 and v.incoming + v.processing = 0 then 'lost'
@@ -82,7 +86,8 @@ with judged as (
                             and a.action_guid = p.action_guid and a.state = 'live'
                          offset 0) a on true
      where p.shard_id = cast(:shard_id as integer)
-       and p.action_id >= cast(:first as text) and p.action_id <= cast(:last as text)
+       and (p.action_id, p.action_guid) >= (cast(:first as text), cast(:from_guid as uuid))
+       and p.action_id <= cast(:last as text)
 ),
 wrong as materialized (
     select * from judged where is_stranded or is_untimely or is_unread
@@ -102,12 +107,13 @@ faults as (
                             and a.action_guid = i.action_guid and a.state = 'live'
                          offset 0) a
      where i.shard_id = cast(:shard_id as integer)
-       and i.action_id >= cast(:first as text) and i.action_id <= cast(:last as text)
+       and (i.action_id, i.action_guid) >= (cast(:first as text), cast(:from_guid as uuid))
+       and i.action_id <= cast(:last as text)
        and (i.scheduled_at <> a.scheduled_at or i.expires_at is distinct from a.expires_at)
 )
 select fault, action_id as subject, cast(action_guid as text) as guid, seen
   from faults
- order by action_id collate "C", fault, action_guid
+ order by action_id collate "C", action_guid, fault
  limit cast(:limit as integer);
 
 -- name: history

@@ -3,7 +3,8 @@
 -- its shard waits for at most lock_timeout. Sent again it does nothing. Answers with what was mended.
 
 -- name: lost
--- Put back as it was written with the action: a twin writes the very same row. If the action is replaced meanwhile, it is dead.
+-- Put back as it was written with the action: a twin writes the very same row, and waits for the first to end. If the action
+-- is replaced meanwhile, it is dead.
 with given as materialized (
     select g.action_id, g.action_guid
       from unnest(cast(:subjects as text[]), cast(:guids as uuid[])) as g (action_id, action_guid)
@@ -24,6 +25,7 @@ select a.shard_id, a.updated_at, a.action_id, a.action_guid, a.scheduled_at, a.l
  where not exists (select from matrixsched.processing_queue p
                     where p.shard_id = a.shard_id and p.action_id = a.action_id and p.action_guid = a.action_guid)
    and not exists (select from queued q where q.action_id = a.action_id and q.action_guid = a.action_guid)
+   /* pause point: mend_lost */
 on conflict do nothing
 returning i.action_id as subject, cast(i.action_guid as text) as guid;
 
@@ -43,6 +45,7 @@ excess as materialized (
                            from matrixsched.incoming_queue i
                           where i.shard_id = q.shard_id and i.created_at = q.created_at and i.action_id = q.action_id
                             and i.action_guid = q.action_guid
+                            /* pause point: mend_twice_lock */
                             for update of i skip locked) i
      where q.number > 1
         or exists (select from matrixsched.processing_queue p
@@ -71,6 +74,7 @@ incoming as materialized (
       from matrixsched.incoming_queue i
      where i.shard_id = cast(:shard_id as integer) and i.action_id = any (cast(:subjects as text[]))
        and (i.action_id, i.action_guid) in (select action_id, action_guid from given)
+       /* pause point: mend_incoming_lock */
        for update of i skip locked
 ),
 processing as materialized (
@@ -80,6 +84,7 @@ processing as materialized (
                            from matrixsched.processing_queue p
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = g.action_id
                             and p.action_guid = g.action_guid and (p.claimed_by is null or p.scheduled_at <= {now})
+                            /* pause point: mend_unwanted_lock */
                             for update of p skip locked) p
 ),
 gone_incoming as (
@@ -103,6 +108,7 @@ with stranded as materialized (
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = g.action_id
                             and p.action_guid = g.action_guid and p.claimed_by is not null
                             and p.scheduled_at > {now} + cast(:reach as interval)
+                            /* pause point: mend_lease_lock */
                             for update of p skip locked) p
 )
 update matrixsched.processing_queue set scheduled_at = {now} + cast(:reach as interval)
@@ -126,6 +132,7 @@ incoming as materialized (
       join given g on g.action_id = i.action_id and g.action_guid = i.action_guid
      where i.shard_id = cast(:shard_id as integer) and i.action_id = any (cast(:subjects as text[]))
        and (i.scheduled_at <> g.scheduled_at or i.expires_at is distinct from g.expires_at)
+       /* pause point: mend_time_incoming_lock */
        for update of i skip locked
 ),
 gone as (
@@ -149,6 +156,7 @@ processing as materialized (
                                  and (p.attempt = 0 and p.scheduled_at < g.scheduled_at
                                       or p.scheduled_at > greatest(g.scheduled_at, {now} + cast(:reach as interval)))
                                  or p.expires_at is distinct from g.expires_at)
+                            /* pause point: mend_time_lock */
                             for update of p skip locked) p
 ),
 changed as ( -- the end of a lease is not the time of a row
@@ -184,6 +192,7 @@ with unread as materialized (
                                      and p.lane = case when a.lane <> '' then a.lane
                                                        else 'limit|' || a.priority || '||'
                                                             || replace(replace(a.handler, '%', '%25'), '|', '%7C') end)
+                            /* pause point: mend_lane_lock */
                             for update of p skip locked) p
 )
 update matrixsched.processing_queue p set lane = u.lane
@@ -215,6 +224,7 @@ wrong as materialized (
                             and a.action_guid = r.action_guid
                             and (a.failed < greatest(r.failed, a.consecutive_failures)
                                  or a.interrupted < r.interrupted - r.uncounted)
+                            /* pause point: mend_counters_lock */
                             for no key update of a skip locked) a
 )
 update matrixsched.scheduled_actions a -- by place; one that changed since the snapshot has another one and is left
@@ -232,6 +242,7 @@ with gone as (
                 where h.shard_id = cast(:shard_id as integer) and h.action_id = any (cast(:subjects as text[]))
                   and not exists (select from matrixsched.scheduled_actions a
                                    where a.shard_id = h.shard_id and a.action_id = h.action_id)
+                  /* pause point: mend_forgotten_lock */
                   for update of h skip locked))
     returning action_id
 )

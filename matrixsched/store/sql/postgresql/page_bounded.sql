@@ -55,7 +55,7 @@ select shard_id, action_id, true
 -- name: finished
 -- What ended in a state, newest first, before a given one.
 with looked as materialized (
-    select a.shard_id, a.action_id, a.finished_at, a.handler, a.template
+    select a.shard_id, a.action_id, a.finished_at, a.handler, a.template, a.scheduled_at
       from matrixsched.scheduled_actions a
      where a.state = cast(:state as text) and a.finished_at is not null
        and a.finished_at <= cast(:before_at as timestamptz)
@@ -70,6 +70,7 @@ with looked as materialized (
   where action_id >= cast(:lowest as text) and action_id <= cast(:highest as text)
     and (cast(:handler as text) is null or handler = cast(:handler as text))
     and (cast(:template as text) is null or template = cast(:template as text))
+    and (cast(:due_before as timestamptz) is null or scheduled_at < cast(:due_before as timestamptz))
   order by finished_at desc, shard_id desc, action_id desc
   limit cast(:limit as integer))
 union all

@@ -1,5 +1,5 @@
 -- find_in_slice (sqlite). Promise: tells what is wrong with the actions of a shard from the id :first to the id :last, and with
--- their rows, all of it in one snapshot, so that nothing is found beside those who work but what is really there; it writes
+-- their rows, of the first one with the versions from :from_guid on, all of it in one snapshot, so that nothing is found beside those who work but what is really there; it writes
 -- nothing. Rows are gathered by version and counted, or looked up by their key.
 -- Differs from postgresql/find_in_slice.sql: all statements are of one read transaction.
 
@@ -18,15 +18,15 @@ with seen as (
     select a.action_id, a.action_guid, 1 as actions, a.state = 'live' as live, 0 as incoming, 0 as processing,
            0 as unwanted, a.consecutive_failures > a.failed as miscounted
       from matrixsched_scheduled_actions a
-     where a.shard_id = :shard_id and a.action_id >= :first and a.action_id <= :last
+     where a.shard_id = :shard_id and (a.action_id, a.action_guid) >= (:first, :from_guid) and a.action_id <= :last
     union all
     select i.action_id, i.action_guid, 0, 0, 1, 0, 1, 0
       from matrixsched_incoming_queue i
-     where i.shard_id = :shard_id and i.action_id >= :first and i.action_id <= :last
+     where i.shard_id = :shard_id and (i.action_id, i.action_guid) >= (:first, :from_guid) and i.action_id <= :last
     union all
     select p.action_id, p.action_guid, 0, 0, 0, 1, p.claimed_by is null or p.scheduled_at <= {now}, 0
       from matrixsched_processing_queue p
-     where p.shard_id = :shard_id and p.action_id >= :first and p.action_id <= :last
+     where p.shard_id = :shard_id and (p.action_id, p.action_guid) >= (:first, :from_guid) and p.action_id <= :last
 ),
 versions as materialized (
     select action_id, action_guid, sum(actions) as actions, sum(live) as live, sum(incoming) as incoming,
@@ -35,7 +35,7 @@ versions as materialized (
      group by action_id, action_guid
     having sum(live) = 1 and sum(incoming) + sum(processing) <> 1 or sum(live) = 0 and sum(unwanted) > 0
         or sum(miscounted) > 0
-     order by action_id, sum(live) desc, action_guid
+     order by action_id, action_guid
      limit :limit
 )
 select case when v.live = 1 and v.incoming + v.processing = 0 then 'lost'
@@ -76,7 +76,7 @@ with wrong as materialized (
           left join matrixsched_scheduled_actions a
             on a.shard_id = p.shard_id and a.action_id = p.action_id and a.action_guid = p.action_guid
            and a.state = 'live'
-         where p.shard_id = :shard_id and p.action_id >= :first and p.action_id <= :last)
+         where p.shard_id = :shard_id and (p.action_id, p.action_guid) >= (:first, :from_guid) and p.action_id <= :last)
      where is_stranded or is_untimely or is_unread
 ),
 faults as (
@@ -90,14 +90,14 @@ faults as (
            'incoming, due at ' || strftime('%Y-%m-%d %H:%M:%S', i.scheduled_at / 1000000, 'unixepoch')
       from matrixsched_incoming_queue i
      cross join matrixsched_scheduled_actions a -- in this order: each is found by its key
-     where i.shard_id = :shard_id and i.action_id >= :first and i.action_id <= :last
+     where i.shard_id = :shard_id and (i.action_id, i.action_guid) >= (:first, :from_guid) and i.action_id <= :last
        and a.shard_id = i.shard_id and a.action_id = i.action_id and a.action_guid = i.action_guid
        and a.state = 'live'
        and (i.scheduled_at <> a.scheduled_at or i.expires_at is not a.expires_at)
 )
 select fault, action_id as subject, action_guid as guid, seen
   from faults
- order by action_id, fault, action_guid
+ order by action_id, action_guid, fault
  limit :limit;
 
 -- name: history

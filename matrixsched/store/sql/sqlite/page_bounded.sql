@@ -48,7 +48,7 @@ select * from (select shard_id, action_id, 1 from looked order by shard_id, acti
 -- name: finished
 -- What ended in a state, newest first, before a given one.
 with looked as materialized (
-    select a.shard_id, a.action_id, a.finished_at, a.handler, a.template
+    select a.shard_id, a.action_id, a.finished_at, a.handler, a.template, a.scheduled_at
       from matrixsched_scheduled_actions a
      where a.state = :state and a.finished_at is not null and a.finished_at <= :before_at
        and (a.finished_at, a.shard_id, a.action_id) < (:before_at, :before_shard, :before_id)
@@ -61,6 +61,7 @@ select * from (
      where action_id >= :lowest and action_id <= :highest
        and (:handler is null or handler = :handler)
        and (:template is null or template = :template)
+       and (:due_before is null or scheduled_at < :due_before)
      order by finished_at desc, shard_id desc, action_id desc
      limit :limit)
 union all
