@@ -20,6 +20,8 @@ from chaos.place import Place
 KIND = "fail-over"
 CONNECT_MAX_S = 2
 PROBE = "create table if not exists chaos.probe (at timestamptz)", "insert into chaos.probe values (now())"
+AGAIN_S = 0.5
+"""How soon a cluster that was not whole is looked at again."""
 STAYS_AWAY_MAX_S = 120.0
 
 Strike = Callable[[], object]
@@ -47,7 +49,10 @@ class FailOvers:
         return len(self.faults) == len(self.order) and time.monotonic() >= self._next_at
 
     def restart_if_due(self) -> None:
-        if len(self.faults) == len(self.order) or time.monotonic() < self._next_at or not self.is_whole():
+        if len(self.faults) == len(self.order) or time.monotonic() < self._next_at:
+            return
+        if not self.is_whole():
+            self._next_at = time.monotonic() + AGAIN_S
             return
         kind = self.order[len(self.faults)]
         struck_at = time.time()
