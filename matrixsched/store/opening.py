@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -60,7 +61,9 @@ def unguided_hosts(url: str) -> int:
         return 0
     options = _options(urlsplit(url).query)
     count = len(addresses_of(urlsplit(url)._replace(query=urlencode(options)).geturl()))
-    return count if count > 1 and options.get("target_session_attrs") not in WRITABLE else 0
+    # asyncpg heeds the variable where the URL does not say it.
+    target = options.get("target_session_attrs", os.environ.get("PGTARGETSESSIONATTRS"))
+    return count if count > 1 and target not in WRITABLE else 0
 
 
 def _options(query: str) -> dict[str, str]:
