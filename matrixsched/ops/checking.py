@@ -18,6 +18,7 @@ from matrixsched.errors import (
     SchemaMissing,
 )
 from matrixsched.ops.findings import Finding, fault, ok
+from matrixsched.ops.hosts import judge_hosts
 from matrixsched.ops.remedies import spoken
 from matrixsched.ops.settings import policy_of
 from matrixsched.rules.action import Action, State
@@ -108,6 +109,8 @@ async def _database(app: App, *, knows_handlers: bool) -> AsyncIterator[Finding]
     if is_in_memory(app.url):
         yield fault("database", "it is in memory, where no other process sees it: name a file")
         return
+    for one in judge_hosts(app.url):
+        yield one
     try:
         await app.store.open()
     except SchemaMissing as error:

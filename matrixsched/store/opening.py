@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -9,6 +10,7 @@ from matrixsched.clock import Chance, Clock, SystemClock
 from matrixsched.errors import BadDatabaseUrl
 from matrixsched.rules.names import check_installation
 from matrixsched.store.failpoints import armed
+from matrixsched.store.postgresql.hosts import TARGETS, WRITABLE, addresses_of
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.sqlite.store import SqliteStore
 from matrixsched.store.store import Store
@@ -22,7 +24,8 @@ def open_store(
     """A store for `sqlite:///file.db`, `sqlite://` (in memory) or `postgresql://user@host/database`; not connected yet.
 
     `clock` replaces the database's own time; for tests. A PostgreSQL URL may say `prepared_statements=off` and
-    `listen=off`, for poolers that hand out another session for each transaction.
+    `listen=off`, for poolers that hand out another session for each transaction; and it may name several servers:
+    `postgresql://user@host1:5432,host2:5432/database?target_session_attrs=read-write`.
     """
     check_installation(installation)
     if not isinstance(url, str) or "://" not in url:
@@ -36,10 +39,9 @@ def open_store(
             if "@" in parts.path + parts.query + parts.fragment:
                 raise BadDatabaseUrl("a slash, question mark or hash in the password must be percent-encoded")
             _check_ports(parts.netloc)
-            options = dict(parse_qsl(parts.query))
-            own = {name: _switch(name, options[name]) for name in _OWN_OPTIONS & options.keys()}
-            rest = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name not in _OWN_OPTIONS])
-            plain = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+            options = _options(parts.query)
+            own = {name: _switch(name, options.pop(name)) for name in _OWN_OPTIONS & options.keys()}
+            plain = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options), ""))
             return armed(PostgresStore(plain, installation, clock=clock, chance=chance, **own))
     except ValueError as error:
         if isinstance(error, BadDatabaseUrl):
@@ -51,6 +53,27 @@ def open_store(
 def is_in_memory(url: str) -> bool:
     """Whether the URL is of a database that ends with the process."""
     return url.lower().startswith("sqlite") and "://" in url and _sqlite_path(url) is None
+
+
+def unguided_hosts(url: str) -> int:
+    """How many servers the URL names without saying that the one is meant that takes writes; 0: it is clear."""
+    if not url.lower().startswith("postgres"):
+        return 0
+    options = _options(urlsplit(url).query)
+    count = len(addresses_of(urlsplit(url)._replace(query=urlencode(options)).geturl()))
+    # asyncpg heeds the variable where the URL does not say it.
+    target = options.get("target_session_attrs", os.environ.get("PGTARGETSESSIONATTRS"))
+    return count if count > 1 and target not in WRITABLE else 0
+
+
+def _options(query: str) -> dict[str, str]:
+    """The last of each name counts, but a host that is named again is one more, as for SQLAlchemy."""
+    given = parse_qsl(query)
+    hosts = [value for name, value in given if name == "host"]
+    options = dict(given) | ({"host": ",".join(hosts)} if hosts else {})
+    if options.get("target_session_attrs", TARGETS[0]) not in TARGETS:
+        raise BadDatabaseUrl(f"target_session_attrs must be one of {', '.join(TARGETS)}")
+    return options
 
 
 def _sqlite_path(url: str) -> str | None:

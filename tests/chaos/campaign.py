@@ -7,10 +7,12 @@ import re
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from support.postgres import PostgresServer, start_postgres
@@ -118,19 +120,38 @@ def on_sqlite() -> Iterator[Stage]:
 Tell = Callable[[str], object]
 
 
+class Haunting(Protocol):
+    """What strikes during a run."""
+
+    faults: list[Fault]
+    struck: Counter[str]
+
+    def start(self) -> None: ...
+
+    def are_through(self) -> bool: ...
+
+    def restart_if_due(self) -> None:
+        """Called now and then by the thread that lives to the end."""
+
+    def heal(self) -> None:
+        """No more faults, and the end of those that last."""
+
+
 @dataclass
 class Campaign:
     stage: Stage
     plan: Plan
     folder: Path
     tell: Tell
+    haunt: Callable[[Fleet], Haunting] | None = None
+    """Instead of the nemeses of the plan."""
 
     def run(self) -> Result:
         place, plan = self.stage.place, self.plan
         self._prepare()
         took: dict[str, float] = {}
         with Fleet(place, self.folder, plan.seed) as fleet, Watch(place, fleet) as watch:
-            nemeses = Nemeses(place, fleet, self.stage.proxy, self.stage.server, plan.amounts, plan.seconds, plan.seed)
+            nemeses = self._nemeses(fleet)
             with timed(took, "chaos"):
                 self._start(fleet)
                 nemeses.start()
@@ -154,6 +175,12 @@ class Campaign:
         commits = {} if self.stage.proxy is None else dict(self.stage.proxy.commits)
         return Result(facts, dict(nemeses.struck), verdicts, took, commits)
 
+    def _nemeses(self, fleet: Fleet) -> Haunting:
+        if self.haunt is not None:
+            return self.haunt(fleet)
+        stage, plan = self.stage, self.plan
+        return Nemeses(stage.place, fleet, stage.proxy, stage.server, plan.amounts, plan.seconds, plan.seed)
+
     def _prepare(self) -> None:
         app = open_app(self.stage.place.url, "judge")
         app.sync.init(shards=SHARDS)
@@ -173,7 +200,7 @@ class Campaign:
         for _ in range(self.plan.clients):
             fleet.start_client(self.plan.rate)
 
-    def _until_through(self, fleet: Fleet, nemeses: Nemeses) -> None:
+    def _until_through(self, fleet: Fleet, nemeses: Haunting) -> None:
         calls, notes = Tail(fleet.calls), Tail(fleet.notes)
         told_at = began = time.monotonic()
         while not (nemeses.are_through() and calls.look().get("ok", 0) >= self.plan.actions):
@@ -205,7 +232,7 @@ class Campaign:
             time.sleep(0.1)
         return left
 
-    def _facts(self, fleet: Fleet, watch: Watch, nemeses: Nemeses) -> Facts:
+    def _facts(self, fleet: Fleet, watch: Watch, nemeses: Haunting) -> Facts:
         said = blocked(self.folder)
         stalls = [*watch.stalls, *(one for one in said if is_confirmed(one, watch.waits))]
         facts = Facts(

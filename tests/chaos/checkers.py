@@ -26,7 +26,7 @@ def lost(facts: Facts) -> Objections:
     for id, operations in facts.operations_of.items():
         if operations[0].what in ("put", "enqueue"):
             continue
-        standing = _standing(operations)
+        standing = standing_of(operations)
         if not standing or any(one.what == "cancel" for one in standing):
             continue
         if len(standing) > 1 or standing[0].guid is None:
@@ -36,7 +36,7 @@ def lost(facts: Facts) -> Objections:
             yield f"{id} at {standing[0].guid}, acknowledged to {standing[0].name}, was not run to its end"
 
 
-def _standing(operations: list[Operation]) -> list[Operation]:
+def standing_of(operations: list[Operation]) -> list[Operation]:
     """The operations of which one wrote the version that stands at the end."""
     standing: list[Operation] = []
     for one in operations:
@@ -50,7 +50,7 @@ def _standing(operations: list[Operation]) -> list[Operation]:
 def unfinished(facts: Facts) -> Objections:
     """What was acknowledged and never replaced or cancelled is recorded as done."""
     for id, operations in facts.operations_of.items():
-        standing = _standing(operations)
+        standing = standing_of(operations)
         if len(standing) != 1 or not standing[0].is_certain or standing[0].what in ("put", "enqueue"):
             continue
         action = facts.actions.get(id)

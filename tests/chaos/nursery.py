@@ -91,6 +91,8 @@ class Nursery:
         self._process.stdin.close()
         self._process.wait()
         self._hearing.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def _hear(self) -> None:
         assert self._process.stdout is not None

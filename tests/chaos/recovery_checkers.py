@@ -11,6 +11,8 @@ from chaos.setting import GATED, TICK_S
 
 PROGRESS_S = 5.0
 RECOVERY_GRACE_S = 1.0
+OUTAGES = ("restart", "fail-over")
+"""Of the database, after which it is there again."""
 MANY = 20
 """So many kills, or restarts, must have left something to measure."""
 LEAST_SHARE = 0.2
@@ -88,7 +90,7 @@ def slow_recovery(facts: Facts) -> Objections:
 def progress_times(facts: Facts) -> Times:
     """From the moment at which PostgreSQL accepts again to the next claim."""
     claimed = sorted(claim.at for claim in facts.claims)
-    outages = sorted((fault.begins, fault.ends) for fault in facts.faults if fault.kind == "restart")
+    outages = sorted((fault.begins, fault.ends) for fault in facts.faults if fault.kind in OUTAGES)
     measured, excused = [], 0
     for number, (_, ends) in enumerate(outages):
         first = first_after(claimed, ends)
@@ -101,7 +103,7 @@ def progress_times(facts: Facts) -> Times:
 
 
 def slow_progress(facts: Facts) -> Objections:
-    """After a restart of PostgreSQL the next attempt is claimed within five seconds."""
+    """After a restart of PostgreSQL, or a fail-over, the next attempt is claimed within five seconds."""
     times = progress_times(facts)
     restarts = len(times.measured) + times.excused
     if times.measured and max(times.measured) > PROGRESS_S + facts.patience_s:

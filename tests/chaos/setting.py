@@ -42,7 +42,7 @@ PATIENT = Retry(max_attempts=None, first_delay=timedelta(seconds=0.2), factor=1.
 def open_app(url: str, writer: str) -> App:
     """Every session bears its writer's name: the audit reads it and, on PostgreSQL, the proxy."""
     if url.startswith("postgresql"):
-        url = f"{url}?{urlencode({'chaos.writer': writer})}"
+        url = f"{url}{'&' if '?' in url else '?'}{urlencode({'chaos.writer': writer})}"
     else:
         sign_as(writer)
     app = App(url)

@@ -302,7 +302,7 @@ class ServerProcess:
         """Make the data folder."""
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         with self.log.open("ab") as log:
-            done = self._spawn("initdb", [*options, "-D", str(self.data)], log).wait()
+            done = self.spawn("initdb", [*options, "-D", str(self.data)], log).wait()
         if done != 0:
             raise PostgresUnavailable(f"initdb failed with exit code {done}: {self.last_words()}")
 
@@ -313,7 +313,7 @@ class ServerProcess:
     def start(self) -> None:
         """Start and return once it takes connections."""
         with self.log.open("ab") as log:
-            self.postmaster = self._spawn("postgres", ["-D", str(self.data), "-p", str(self.port)], log)
+            self.postmaster = self.spawn("postgres", ["-D", str(self.data), "-p", str(self.port)], log)
         deadline = time.monotonic() + START_MAX_S
         while not self.is_ready():
             if self.postmaster.poll() is not None:
@@ -346,7 +346,8 @@ class ServerProcess:
     def last_words(self) -> str:
         return self.log.read_text(errors="replace")[-2000:].strip()
 
-    def _spawn(self, program: str, arguments: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    def spawn(self, program: str, arguments: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """One of the binaries, as the server's user; it ends with us."""
         return subprocess.Popen(
             [str(self.binaries.folder / program), *arguments],
             stdin=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from matrixsched.ops.doctor.server import judge_connections, judge_pooler, judge
 from matrixsched.ops.doctor.sessions import judge_sessions
 from matrixsched.ops.doctor.vacuuming import judge_vacuuming
 from matrixsched.ops.findings import Finding, Verdict, fault
+from matrixsched.ops.hosts import judge_hosts
 from matrixsched.ops.remedies import spoken
 from matrixsched.rules.action import State
 from matrixsched.store.catalogue import expected_catalogue
@@ -54,6 +55,8 @@ async def diagnosed(
 async def _findings(
     app: App, knows_handlers: bool, patience: timedelta, thorough: bool, options: str
 ) -> AsyncIterator[Finding]:
+    for finding in judge_hosts(app.url):
+        yield finding
     try:
         facts = await app.store.inspect(app.clock, thorough=thorough)
     except MatrixSchedError as error:

@@ -33,6 +33,9 @@ select set_config(name, value, false)
 class Connection(asyncpg.Connection):  # type: ignore[misc]
     is_read_committed = True
     """Whether a transaction is READ COMMITTED here, as our statements need it, without being told."""
+    era = 0
+    """Of the store, when it was opened: see PostgresStore."""
+    is_in_use = False
     _plans_are_kept = False
     _planned_at = float("-inf")
     _planned_for = _most_rows = 1
@@ -50,6 +53,9 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
             await self.fetch(_SET_PLANNING, list(PLANNING), list(PLANNING.values()))
         self._plans_are_kept, self._planned_at = prepares, now
         self.is_read_committed = await self.fetchval("show transaction_isolation") == "read committed"
+
+    def use(self, in_use: bool) -> None:
+        self.is_in_use = in_use
 
     async def ask(self, ask: Ask) -> Sequence[Row]:
         statement = ask.statement

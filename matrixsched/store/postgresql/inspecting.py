@@ -6,7 +6,7 @@ each. What our role may not see is left out, and said to be.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,6 @@ from matrixsched.store.facts import (
     Setting,
     TableFacts,
 )
-from matrixsched.store.postgresql.connection import connect
 from matrixsched.store.statements import load, namespace
 from matrixsched.store.transition import Row
 
@@ -37,9 +36,16 @@ POOLER_LOOKS = 5
 
 
 class Inspection:
-    def __init__(self, url: str, installation: str, *, how: dict[str, Any], clock: Clock) -> None:
+    def __init__(
+        self,
+        connect: Callable[..., Awaitable[asyncpg.Connection]],
+        installation: str,
+        *,
+        how: dict[str, Any],
+        clock: Clock,
+    ) -> None:
         """`clock` is this machine's, to compare the database's with."""
-        self._url = url
+        self._connect = connect
         self._installation = installation
         # Nothing is prepared by name: that would fail behind some poolers.
         self._how = how | {"statement_cache_size": 0, "command_timeout": QUESTION_TIMEOUT_S}
@@ -86,7 +92,7 @@ class Inspection:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
-        connection = await connect(self._url, **self._how)
+        connection = await self._connect(**self._how)
         try:
             yield connection
         finally:

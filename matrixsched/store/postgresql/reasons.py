@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncpg
+
 _WORDS = {
     "25006": "the server is read-only (a standby?)",
     "26000": "a prepared statement is gone (behind a pooler use prepared_statements=off)",
@@ -29,6 +31,8 @@ _WORDS_OF_CLASS = {
 
 
 def reason(error: BaseException) -> str:
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "each server answers, but none is of the kind that target_session_attrs asks for: no primary now?"
     code = getattr(error, "sqlstate", None)
     if code:
         return f"{_WORDS.get(code) or _WORDS_OF_CLASS.get(code[:2]) or type(error).__name__} ({code})"

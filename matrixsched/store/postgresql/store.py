@@ -1,11 +1,16 @@
 """The store on PostgreSQL: asyncpg connections; where statements are not prepared without session state, so that it
-also works behind a pooler."""
+also works behind a pooler.
+
+A server may take no more writes and still answer: a primary that became a standby. Connections to it would be used for
+ever. So the first refusal ends everything that we have there, and whoever comes next connects anew.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import anyio
 import asyncpg
@@ -27,7 +32,8 @@ from matrixsched.store.facts import PostgresFacts
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
-from matrixsched.store.postgresql.connection import CONFUSED, Connection, connect, is_closed
+from matrixsched.store.postgresql.connection import CONFUSED, Connection, is_closed
+from matrixsched.store.postgresql.hosts import Hosts, addresses_of
 from matrixsched.store.postgresql.inspecting import Inspection
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
@@ -46,8 +52,13 @@ ACQUIRE_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 30.0
 CONFLICTS_MAX = 5
 """How often a transition is begun again after the database rolled it back by itself (deadlock, serialization)."""
+LISTENER_LOOKS_EVERY_S = 30.0
+"""How often the listener, who hears nothing where nothing is written, asks whether it is still in the right place."""
 
 _CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_DEMOTED = (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched)
+"""What a server answers that takes no writes, and what we are told where none of several does."""
+_IS_READ_ONLY = "select pg_is_in_recovery() or cast(current_setting('default_transaction_read_only') as boolean)"
 _INIT_RACES = (
     asyncpg.UniqueViolationError,
     asyncpg.DuplicateObjectError,
@@ -74,6 +85,7 @@ class PostgresStore:
     ) -> None:
         """`clock` replaces the database's own; for tests. Behind a pooler: prepared_statements=False, listen=False."""
         self._url = url
+        self._hosts = Hosts(url)
         self._test_clock = clock
         self._clock: Clock = SystemClock()
         self._chance = chance or SystemChance()
@@ -82,6 +94,10 @@ class PostgresStore:
         self._listen = listen
         self._pool: asyncpg.Pool | None = None
         self._at_hand = AtHand(self._clock)
+        self._sessions = WeakSet[Connection]()
+        self._listening: set[Connection] = set()
+        self._era = 0
+        """How often we have left a server that took no more writes."""
         self._waiting = self._served = 0
         self._waited_s = 0.0
         self.installation = installation
@@ -90,7 +106,10 @@ class PostgresStore:
     @property
     def description(self) -> str:
         parts = urlsplit(self._url)
-        hosts = parts.netloc.rpartition("@")[2] or "the local socket"
+        hosts = parts.netloc.rpartition("@")[2] or ",".join(
+            one.host if one.port is None else f"{one.host}:{one.port}" for one in addresses_of(self._url)
+        )
+        hosts = hosts or "the local socket"
         return f"PostgreSQL at {hosts}, database {parts.path.lstrip('/') or 'by default'}"
 
     @property
@@ -124,7 +143,7 @@ class PostgresStore:
                 min_size=0,  # a pool that has to keep some fills the log with traces while the database is away
                 max_size=self._connections,
                 command_timeout=STATEMENT_TIMEOUT_S,
-                connect=connect,
+                connect=self._hosts.connect,
                 init=self._begin_session,
                 **self._how(),
             )
@@ -134,6 +153,8 @@ class PostgresStore:
             raise self._connecting(error) from None
 
     async def _begin_session(self, connection: Connection) -> None:
+        connection.era = self._era
+        self._sessions.add(connection)
         await connection.begin_session(self._clock.monotonic(), prepares=self._prepared_statements)
 
     def _how(self) -> dict[str, Any]:
@@ -167,7 +188,7 @@ class PostgresStore:
 
     async def _converse(self, transition: Transition[T]) -> T:
         connection = await self._connection()
-        broken = True
+        era, broken = self._era, True
         try:
             if connection.is_read_committed and not isinstance(transition, Transaction):
                 answer = await transition.converse_async(connection.ask)
@@ -182,6 +203,7 @@ class PostgresStore:
         except Exception as error:
             # After a time limit the statement may still be under way: the connection is not to be handed on.
             broken = is_closed(connection) or isinstance(error, TimeoutError | asyncpg.InternalClientError)
+            self._leave_if_demoted(error, era)
             raise self._failed(transition.name, error) from None
         finally:
             await self._put_back(connection, broken)
@@ -191,6 +213,7 @@ class PostgresStore:
             raise NotOpen("the store is not open")
         connection = self._at_hand.take() or await self._acquired(self._pool)
         try:
+            connection.use(True)
             await connection.renew_plans(self._clock.monotonic())
         except Exception as error:
             await self._put_back(connection, broken=True)
@@ -202,13 +225,14 @@ class PostgresStore:
         return connection
 
     async def _acquired(self, pool: asyncpg.Pool) -> asyncpg.Connection:
-        asked_at = self._clock.monotonic()
+        asked_at, era = self._clock.monotonic(), self._era
         self._waiting += 1
         try:
             return await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
         except Exception as error:
             if isinstance(error, TimeoutError) and pool.get_size() >= self._connections:
                 raise DatabaseBusy(f"all {self._connections} connections to {self.description} are in use") from None
+            self._leave_if_demoted(error, era)
             raise self._connecting(error) from None
         finally:
             self._waiting -= 1
@@ -219,12 +243,14 @@ class PostgresStore:
             connection.terminate()
             return
         # One that is closed is gone from the pool already; one in a transaction was left in the middle of it.
-        broken = broken or is_closed(connection) or connection.is_in_transaction()
+        broken = broken or is_closed(connection) or connection.is_in_transaction() or connection.era != self._era
         if broken:
             # Also after a cancellation: a statement may still be under way, nobody must be handed this connection.
             # If it was lost, the pool has taken it back already, and says so.
             with suppress(*CONFUSED):
                 connection.terminate()
+        else:
+            connection.use(False)
         if broken or self._waiting:
             await self._release(connection)
         else:
@@ -235,6 +261,18 @@ class PostgresStore:
         if self._pool is not None:
             with anyio.move_on_after(1, shield=True):
                 await self._pool.release(connection)
+
+    def _leave_if_demoted(self, error: Exception, era: int) -> None:
+        """End what we have with a server that takes no writes, the listener's session too; what is in use, when it is
+        put back. Once for all who hear of it: they do not end what was opened anew since then."""
+        if not isinstance(error, _DEMOTED) or era != self._era:
+            return
+        self._era += 1
+        self._hosts.turn_away()
+        self._at_hand.clear()
+        for connection in (*self._sessions, *self._listening):
+            if not connection.is_in_use:
+                connection.terminate()
 
     def _connecting(self, error: Exception) -> MatrixSchedError:
         if isinstance(error, MatrixSchedError):
@@ -260,7 +298,7 @@ class PostgresStore:
         return error
 
     async def inspect(self, clock: Clock, *, thorough: bool = False) -> PostgresFacts:
-        inspection = Inspection(self._url, self.installation, how=self._how(), clock=clock)
+        inspection = Inspection(self._hosts.connect, self.installation, how=self._how(), clock=clock)
         try:
             return await inspection.facts(is_preparing=self._prepared_statements, is_listening=self._listen)
         except Exception as error:
@@ -281,6 +319,7 @@ class PostgresStore:
     async def _upgrade(self, shard_count: int) -> list[str]:
         prefix = namespace(self.dialect, self.installation)
         connection = await self._connection()
+        era = self._era
         try:
             async with connection.transaction(isolation="read_committed"):
                 await connection.execute(f"create schema if not exists {prefix.rstrip('.')}")
@@ -294,6 +333,7 @@ class PostgresStore:
         except _INIT_RACES:
             raise
         except Exception as error:
+            self._leave_if_demoted(error, era)
             raise self._failed("upgrade", error) from None
         finally:
             await self._put_back(connection, broken=False)
@@ -325,9 +365,11 @@ class PostgresStore:
 
     async def drop(self) -> None:
         connection = await self._connection()
+        era = self._era
         try:
             await connection.execute(f"drop schema if exists {namespace(self.dialect, self.installation)[:-1]} cascade")
         except Exception as error:
+            self._leave_if_demoted(error, era)
             raise self._failed("drop", error) from None
         finally:
             await self._put_back(connection, broken=False)
@@ -337,24 +379,34 @@ class PostgresStore:
             await anyio.sleep_forever()
         failures = 0
         while True:
+            era = self._era
             try:
                 await self._listen_once(changed)
-            except (OSError, asyncpg.PostgresError, TimeoutError, *CONFUSED):
+            except (OSError, asyncpg.PostgresError, TimeoutError, *CONFUSED) as error:
                 failures += 1
+                self._leave_if_demoted(error, era)
             else:
                 failures = 1
             await self._clock.sleep(backoff_s(failures, first=0.1, most=5, spread=self._chance.random()))
 
     async def _listen_once(self, changed: Hearing) -> None:
-        """Listen until the connection ends."""
-        connection = await connect(self._url, **self._how())
+        """Listen until the connection ends, or its server takes no more writes."""
+        era = self._era
+        connection = await self._hosts.connect(**self._how())
         ended = anyio.Event()
         connection.add_termination_listener(lambda _: ended.set())
+        self._listening.add(connection)
         try:
             await connection.add_listener(channel_of(self.installation), lambda *told: tell(changed, told[-1]))
             changed(News.ANYTHING)  # what was told before we listened
-            await ended.wait()
+            while era == self._era and not ended.is_set():
+                with anyio.move_on_after(LISTENER_LOOKS_EVERY_S):
+                    await ended.wait()
+                    return
+                if await connection.fetchval(_IS_READ_ONLY, timeout=CONNECT_TIMEOUT_S):
+                    raise asyncpg.ReadOnlySQLTransactionError
         finally:
+            self._listening.discard(connection)
             connection.terminate()
 
 

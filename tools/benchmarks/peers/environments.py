@@ -40,15 +40,15 @@ class Peer:
         """Install it, if it is not there in these versions; an earlier attempt may have been interrupted."""
         if self.is_ready:
             return
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
         if self._is_node:
-            (self._folder / "package.json").write_text('{"private": true}\n')
-            said(["npm", "install", "--no-audit", "--no-fund", *self.packages], self._folder)
+            (self.folder / "package.json").write_text('{"private": true}\n')
+            said(["npm", "install", "--no-audit", "--no-fund", *self.packages], self.folder)
         else:
-            venv.create(self._folder, with_pip=True)
+            venv.create(self.folder, with_pip=True)
             pip = [self._program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            said([*pip, *self.packages], self._folder)
+            said([*pip, *self.packages], self.folder)
         self._stamp.write_text(self._wanted)
 
     @property
@@ -60,7 +60,7 @@ class Peer:
         self.make_ready()
         folder = HERE
         if self._is_node:  # Node looks for packages where the script is
-            folder = self._folder
+            folder = self.folder
             for file in HERE.glob("*.mjs"):
                 shutil.copy(file, folder)
         lines = said([self._program, str(folder / self.script), what, target, *words], folder).splitlines()
@@ -75,16 +75,16 @@ class Peer:
         return self.script.endswith(".mjs")
 
     @property
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
         return CACHE / self.name
 
     @property
     def _stamp(self) -> Path:
-        return self._folder / "installed"
+        return self.folder / "installed"
 
     @property
     def _program(self) -> str:
-        return str(self._folder / ("node_modules/.bin/node" if self._is_node else "bin/python"))
+        return str(self.folder / ("node_modules/.bin/node" if self._is_node else "bin/python"))
 
     @property
     def _wanted(self) -> str:

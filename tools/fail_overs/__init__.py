@@ -1,0 +1,1 @@
+"""Clusters of PostgreSQL servers for `./tools/dev ha`."""
