@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,18 @@ import anyio
 import pytest
 from support.databases import Databases
 from support.debian import ToolUnavailable, provided
+from support.pgbouncer import start_pgbouncer
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres
 from support.refusing import REQUIRE_PG, REQUIRE_TOOLS, refuse
 from support.scene import SHARDS
+from support.ways import (  # noqa: F401
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+    way_of,
+)
 
 from matrixsched import App, testing
 from matrixsched.clock import ManualClock, SeededChance
@@ -28,14 +38,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_threa
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """One server for each pytest process."""
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    """One server for each pytest process, reached as the options of the run say."""
+    way = way_of(pytestconfig)
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(start_postgres())
+            server = replace(stack.enter_context(start_postgres()), default_isolation=way.default_isolation)
         except PostgresUnavailable as error:
             reason = str(error)
         else:
+            if way.through_pgbouncer:
+                port = stack.enter_context(start_pgbouncer(server, "transaction"))
+                server = replace(server, pooler_port=port)
             yield server
             return
     # Outside the except block: the reason alone is shown, without the trace of how it was found.
@@ -86,7 +100,7 @@ def postgres_dsn(postgres_server: PostgresServer, request: pytest.FixtureRequest
     kind = "installed_databases" if is_installed else "empty_databases"
     databases: Databases = request.getfixturevalue(kind)
     used = databases.take()
-    yield postgres_server.dsn(used.name)
+    yield postgres_server.url(used.name)
     databases.give_back(used)
 
 

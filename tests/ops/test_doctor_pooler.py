@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
 from support.command import Matrixsched, on
-from support.pgbouncer import PgbouncerUnavailable, start_pgbouncer
+from support.pgbouncer import start_pgbouncer
 from support.postgres import PostgresServer
 
 from matrixsched import App
+
+pytestmark = pytest.mark.direct("it brings poolers of its own")
 
 
 @contextmanager
 def pooled(server: PostgresServer, dsn: str, mode: str) -> Iterator[str]:
     """The URL of the same database, through a pooler."""
-    with ExitStack() as stack:
-        try:
-            port = stack.enter_context(start_pgbouncer(server, mode))
-        except PgbouncerUnavailable as error:
-            pytest.skip(str(error))
+    with start_pgbouncer(server, mode) as port:
         yield urlsplit(dsn)._replace(netloc=f"postgres@127.0.0.1:{port}").geturl()
 
 

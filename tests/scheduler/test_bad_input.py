@@ -209,6 +209,7 @@ async def test_an_unreachable_database_says_what_to_check_and_shows_no_password(
     assert "Check that it runs" in str(refused.value)
 
 
+@pytest.mark.direct("a pooler has words of its own for a missing database")
 async def test_a_wrong_password_or_database_is_an_unavailable_database(postgres_dsn):
     app = App(postgres_dsn.rpartition("/")[0] + "/nowhere")
     with pytest.raises(DatabaseUnavailable, match="there is no such database"):

@@ -10,8 +10,8 @@ import anyio
 import psycopg
 import pytest
 from django.db import DatabaseError, connection, transaction
-from sqlalchemy import create_engine
 from sqlalchemy.event import listen
+from support import drivers
 from support.callers import (
     ASYNC_KINDS,
     SYNC_KINDS,
@@ -21,7 +21,6 @@ from support.callers import (
     django_connection,
     path_of,
     sync_caller,
-    with_driver,
 )
 
 from matrixsched import App, call, every
@@ -195,7 +194,7 @@ async def test_a_connection_that_begins_by_itself_needs_no_begin(app, database_u
     if kind == "aiosqlite":
         opened = aiosqlite.connect(path_of(database_url))
     else:
-        opened = await psycopg.AsyncConnection.connect(database_url)
+        opened = await psycopg.AsyncConnection.connect(**drivers.of_psycopg(database_url))
     async with opened as connection:
         await app.schedule("note", "gone", id="gone", connection=connection)
         await connection.rollback()
@@ -351,7 +350,7 @@ def test_a_synchronous_connection_without_a_transaction_is_refused(sync_app, syn
     indirect=["kind"],
 )
 def test_an_engine_of_sqlalchemy_that_commits_each_statement_is_refused(sync_app, database_url, kind, options):
-    engine = create_engine(with_driver(database_url, kind.split()[1]), **options)
+    engine = drivers.engine(database_url, kind.split()[1], **options)
     with engine.connect() as own, pytest.raises(BadInput, match="no transaction is open on the connection"):
         sync_app.sync.schedule("note", "a", connection=own)
     engine.dispose()
@@ -360,7 +359,7 @@ def test_an_engine_of_sqlalchemy_that_commits_each_statement_is_refused(sync_app
 
 @pytest.mark.parametrize("kind", ["sqlalchemy pysqlite"], indirect=True)
 def test_an_engine_that_tells_sqlite_itself_how_to_begin_is_welcome(sync_app, database_url, kind):
-    engine = create_engine(with_driver(database_url, "pysqlite"), connect_args={"isolation_level": None})
+    engine = drivers.engine(database_url, "pysqlite", connect_args={"isolation_level": None})
     listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
     with engine.connect() as own:
         sync_app.sync.schedule("note", "gone", id="gone", connection=own)
@@ -373,7 +372,7 @@ def test_an_engine_that_tells_sqlite_itself_how_to_begin_is_welcome(sync_app, da
 
 @pytest.mark.parametrize("kind", ["sqlite3", "psycopg"], indirect=True)
 def test_a_synchronous_connection_that_begins_by_itself_needs_no_begin(sync_app, database_url, kind):
-    own = sqlite3.connect(path_of(database_url)) if kind == "sqlite3" else psycopg.connect(database_url)
+    own = sqlite3.connect(path_of(database_url)) if kind == "sqlite3" else drivers.connect_psycopg(database_url)
     own.row_factory = sqlite3.Row if kind == "sqlite3" else psycopg.rows.namedtuple_row
     sync_app.sync.schedule("note", "gone", id="gone", connection=own)
     own.rollback()
@@ -459,7 +458,7 @@ def test_a_database_that_we_do_not_speak_is_refused(tmp_path):
     other.vendor = "mysql"
     with pytest.raises(BadInput, match="the connection speaks mysql, this application's database is sqlite"):
         app.sync.schedule("note", "a", connection=other)
-    engine = create_engine("sqlite://")
+    engine = drivers.engine("sqlite://", "pysqlite")
     with engine.connect() as mine:
         mine.dialect.name = "oracle"
         with pytest.raises(BadInput, match="speaks oracle"):

@@ -188,6 +188,7 @@ async def test_workers_in_this_process_look_at_once(app: App):
     assert len(heard) == 3
 
 
+@pytest.mark.direct("LISTEN needs a session")
 @pytest.mark.parametrize("change", ["set", "remove", "resume"])
 async def test_workers_elsewhere_are_told(app: App, database_url: str, change: str):
     await app.limits.set("global", "1/s")

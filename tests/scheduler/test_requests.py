@@ -6,7 +6,8 @@ from uuid import UUID, uuid4
 
 import anyio
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+from support.drivers import async_engine
 
 from matrixsched import App, State, call, every
 from matrixsched.calls import Scheduled
@@ -29,7 +30,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 async def engine(postgres_dsn: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(postgres_dsn.replace("postgresql", "postgresql+asyncpg"))
+    engine = async_engine(postgres_dsn, "asyncpg")
     yield engine
     await engine.dispose()
 

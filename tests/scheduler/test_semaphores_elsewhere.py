@@ -94,6 +94,7 @@ A, B = [f"a-{n:04}" for n in range(1_000)], [f"b-{n:04}" for n in range(1_000)]
 Change = Callable[[list[str], Any], Awaitable[object]]
 
 
+@pytest.mark.read_committed("of two strict transactions that change the same rows one is refused, and begun again")
 @pytest.mark.parametrize("kind", ["asyncpg"])
 async def test_two_transactions_that_change_the_same_thousands_do_not_deadlock(app: App, kind: str, database_url: str):
     pool = await app.semaphores.get_or_create("pool", active=2_000)

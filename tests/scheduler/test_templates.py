@@ -2,8 +2,8 @@
 
 from datetime import datetime, time, timedelta
 
-import asyncpg
 import pytest
+from support.drivers import connect_asyncpg
 from support.scene import Scene
 
 from matrixsched import App, State, call
@@ -275,7 +275,7 @@ async def test_what_a_user_holds_is_passed_over(postgres_dsn: str, clock: Manual
     async with app:
         await app.templates.set("promo")
         await app.schedule_many(call("greet", id=f"p{n}", template="promo") for n in range(5))
-        user = await asyncpg.connect(postgres_dsn)
+        user = await connect_asyncpg(postgres_dsn)
         try:
             async with user.transaction():
                 await app.reschedule("p3", delay=MINUTE, connection=user)

@@ -12,7 +12,7 @@ from matrixsched.errors import DatabaseError
 from matrixsched.store.postgresql import at_hand
 from matrixsched.store.postgresql.store import PostgresStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.installed]
+pytestmark = [pytest.mark.anyio, pytest.mark.installed, pytest.mark.direct("sessions of the server are counted")]
 
 DEADLINE_S = 10
 

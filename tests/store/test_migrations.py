@@ -9,11 +9,11 @@ from pathlib import Path
 from uuid import UUID
 
 import anyio
-import psycopg
 import pytest
 from sqlalchemy import Engine, Inspector, inspect, text
 from sqlalchemy.exc import IntegrityError
 from support.behind import change, engine_of
+from support.drivers import connect_psycopg
 
 from matrixsched import App
 from matrixsched.clock import ManualClock
@@ -152,7 +152,7 @@ async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds
 
 def test_every_table_that_changes_says_when_it_is_vacuumed(postgres_dsn: str):
     anyio.run(columns, postgres_dsn)
-    with psycopg.connect(postgres_dsn) as connection:
+    with connect_psycopg(postgres_dsn) as connection:
         rows = connection.execute(
             "select relname, array_to_string(reloptions, ' ') from pg_class "
             "where relnamespace = 'matrixsched'::regnamespace and relkind = 'r'"
@@ -248,7 +248,7 @@ async def test_both_dialects_have_the_same_tables_and_columns(postgres_dsn: str,
 async def test_a_shards_guid_is_a_key_so_that_a_takeover_meets_the_fence(postgres_dsn: str, anyio_backend):
     """Partial or missing, the index would let a takeover pass the fence of move and claim unseen."""
     await columns(postgres_dsn)
-    with psycopg.connect(postgres_dsn) as connection:
+    with connect_psycopg(postgres_dsn) as connection:
         indexes = connection.execute(
             """
             select i.indisunique, i.indpred is null, i.indexprs is null, i.indisvalid

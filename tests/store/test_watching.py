@@ -41,6 +41,7 @@ async def test_watching_begins_with_a_wake_up_for_what_was_written_before(watche
         group.cancel_scope.cancel()
 
 
+@pytest.mark.direct("LISTEN needs a session")
 async def test_postgresql_tells_what_news_are_of_so_that_nobody_else_looks(postgres_dsn: str):
     app = App(postgres_dsn)
     app.queues.use(parse_contract("queues: [{id: 1, name: emails, fields: [{name: to, type: string}]}]"))
@@ -85,6 +86,7 @@ def heard(payload: str) -> tuple[News, int | None]:
     return one
 
 
+@pytest.mark.direct("LISTEN needs a session")
 async def test_postgresql_tells_the_shard_of_new_actions_if_it_is_one(postgres_dsn: str):
     app = App(postgres_dsn)
     await app.init(shards=4)

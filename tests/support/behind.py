@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
+
+from support import drivers
 
 
 def engine_of(url: str) -> Engine:
-    return create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    return drivers.engine(url, "psycopg" if url.startswith("postgresql") else "pysqlite")
 
 
 def table(engine: Engine, name: str) -> str:

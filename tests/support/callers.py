@@ -15,9 +15,11 @@ import django
 import psycopg
 from django.conf import settings
 from django.db import connections
-from sqlalchemy import create_engine, text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from support.drivers import async_engine, connect_asyncpg, connect_psycopg, engine, of_asyncpg, of_psycopg
 
 ASYNC_KINDS = {
     "sqlalchemy aiosqlite": "sqlite",
@@ -61,11 +63,6 @@ class SyncCaller:
     rollback: Callable[[], object]
 
 
-def with_driver(url: str, driver: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}+{driver}://{rest}"
-
-
 def path_of(url: str) -> str:
     return url.removeprefix("sqlite:///")
 
@@ -78,23 +75,23 @@ async def async_caller(kind: str, url: str) -> AsyncIterator[AsyncCaller]:
     """A connection on which nothing has begun."""
     library, _, driver = kind.partition(" ")
     if library in ("sqlalchemy", "session"):
-        engine = create_async_engine(with_driver(url, driver))
-        async with engine.connect() if library == "sqlalchemy" else AsyncSession(engine) as one:
+        their = async_engine(url, driver)
+        async with their.connect() if library == "sqlalchemy" else AsyncSession(their) as one:
             yield AsyncCaller(one, lambda sql: one.execute(text(sql)), nothing, one.commit, one.rollback)
-        await engine.dispose()
+        await their.dispose()
     elif kind == "aiosqlite":
         async with aiosqlite.connect(path_of(url), isolation_level=None) as own:
             own.row_factory = sqlite3.Row
             yield in_statements(own, own.execute)
     elif kind == "psycopg":
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        async with await psycopg.AsyncConnection.connect(**of_psycopg(url), autocommit=True) as connection:
             yield in_statements(connection, connection.execute)
     elif kind == "asyncpg":
-        bare = await asyncpg.connect(url)
+        bare = await connect_asyncpg(url)
         yield in_statements(bare, bare.execute)
         await bare.close()
     else:
-        async with asyncpg.create_pool(url, min_size=1) as pool, pool.acquire() as lent:
+        async with asyncpg.create_pool(**of_asyncpg(url), min_size=1) as pool, pool.acquire() as lent:
             yield in_statements(lent, lent.execute)
 
 
@@ -109,17 +106,17 @@ def in_statements(connection: Any, execute: Callable[[str], Awaitable[object]]) 
 def sync_caller(kind: str, url: str) -> Iterator[SyncCaller]:
     library, _, driver = kind.partition(" ")
     if library in ("sqlalchemy", "session", "scoped"):
-        engine = create_engine(with_driver(url, driver))
+        their = engine(url, driver)
         one: Any = {
-            "sqlalchemy": engine.connect,
-            "session": lambda: Session(engine),
-            "scoped": lambda: scoped_session(sessionmaker(engine)),
+            "sqlalchemy": their.connect,
+            "session": lambda: Session(their),
+            "scoped": lambda: scoped_session(sessionmaker(their)),
         }[library]()
         try:
             yield SyncCaller(one, lambda sql: one.execute(text(sql)), lambda: None, one.commit, one.rollback)
         finally:
             one.close()
-            engine.dispose()
+            their.dispose()
     elif library == "django":
         connection = django_connection(url)
         try:
@@ -136,7 +133,7 @@ def sync_caller(kind: str, url: str) -> Iterator[SyncCaller]:
         own: Any = (
             sqlite3.connect(path_of(url), isolation_level=None)
             if kind == "sqlite3"
-            else psycopg.connect(url, autocommit=True)
+            else connect_psycopg(url, autocommit=True)
         )
         try:
             yield SyncCaller(

@@ -4,6 +4,10 @@
 
 A program that stands for itself is taken out of its package into a cache: nothing is installed, no service started, and
 nobody need be root where apt has its lists. One that needs others is installed as usual, which only root can.
+
+    archives = packages("pgbouncer", "libevent-2.1-7")
+
+Packages are fetched into the cache as they are, for whoever takes out of them what a server's user needs.
 """
 
 from __future__ import annotations
@@ -40,7 +44,6 @@ class Tool:
 
 TOOLS = {
     "promtool": Tool("prometheus", "usr/bin/promtool", stands_alone=True),
-    "pgbouncer": Tool("pgbouncer", "usr/sbin/pgbouncer"),
     "chromium": Tool("chromium", "usr/bin/chromium"),
 }
 
@@ -56,6 +59,26 @@ def provided(name: str) -> Path:
     with _alone():
         # Another process may have been quicker.
         return _found(name, tool) or (_unpacked(name, tool) if tool.stands_alone else _installed(tool))
+
+
+def packages(*names: str) -> list[Path]:
+    """The archives of Debian's packages of these names, fetched if need be and not installed."""
+    if shutil.which("apt-get") is None:
+        raise ToolUnavailable(f"there is no apt-get: install {names[0]}")
+    with _alone():
+        return [_archive(name) or _downloaded(name) for name in names]
+
+
+def _archive(name: str) -> Path | None:
+    return next(_cache().glob(f"{name}_*.deb"), None)
+
+
+def _downloaded(name: str) -> Path:
+    # Elsewhere at first: half an archive must not be taken for one.
+    with tempfile.TemporaryDirectory(dir=_cache()) as folder:
+        _apt(["download", name], name, cwd=folder)
+        (archive,) = Path(folder).glob("*.deb")
+        return archive.rename(_cache() / archive.name)
 
 
 def _found(name: str, tool: Tool) -> Path | None:
@@ -85,7 +108,7 @@ def _alone() -> Iterator[None]:
 
 def _unpacked(name: str, tool: Tool) -> Path:
     with tempfile.TemporaryDirectory(dir=_cache()) as folder:
-        _apt(["download", tool.package], tool, cwd=folder)
+        _apt(["download", tool.package], tool.package, cwd=folder)
         (package,) = Path(folder).glob("*.deb")
         draft = Path(folder, name)
         _take(package, tool, draft)
@@ -111,18 +134,18 @@ def _take(package: Path, tool: Tool, target: Path) -> None:
 def _installed(tool: Tool) -> Path:
     if os.geteuid() != 0:
         raise ToolUnavailable(f"only root can fetch it: apt-get install {tool.package}")
-    _apt(["install", "--yes", "--no-install-recommends", tool.package], tool)
+    _apt(["install", "--yes", "--no-install-recommends", tool.package], tool.package)
     return Path("/", tool.program)
 
 
-def _apt(arguments: list[str], tool: Tool, cwd: str | None = None) -> None:
+def _apt(arguments: list[str], package: str, cwd: str | None = None) -> None:
     """Run apt-get; where its lists are missing or too old, with new ones."""
     why = _runs(arguments, cwd)
     if why is not None and os.geteuid() == 0:
         _runs(["update"], cwd)
         why = _runs(arguments, cwd)
     if why is not None:
-        raise ToolUnavailable(f"Debian's package {tool.package} cannot be had ({why}): install it by hand")
+        raise ToolUnavailable(f"Debian's package {package} cannot be had ({why}): install it by hand")
 
 
 def _runs(arguments: list[str], cwd: str | None) -> str | None:

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, LiteralString
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import psycopg
 from psycopg import sql
@@ -42,6 +42,8 @@ from psycopg import sql
 StopMode = Literal["smart", "fast", "immediate"]
 
 DSN_VARIABLE = "MATRIXSCHED_TEST_PG"
+BEHIND_A_POOLER = {"prepared_statements": "off", "listen": "off"}
+"""What our URLs say for a pooler of transactions; drivers know nothing of it."""
 FOLDER_PREFIX = "matrixsched-pg-"
 START_MAX_S = 30.0
 STOP_MAX_S = 30.0
@@ -65,9 +67,21 @@ class PostgresServer:
 
     admin_dsn: str
     process: ServerProcess | None = None
+    default_isolation: str | None = None
+    """Of the databases that are made here."""
+    pooler_port: int | None = None
+    """Where a pooler of transactions listens that stands before it."""
 
     def dsn(self, database: str) -> str:
         return urlsplit(self.admin_dsn)._replace(path=f"/{database}").geturl()
+
+    def url(self, database: str) -> str:
+        """How those who are tested reach it: through the pooler, where there is one."""
+        direct = urlsplit(self.dsn(database))
+        if self.pooler_port is None:
+            return direct.geturl()
+        through = direct._replace(netloc=f"postgres@127.0.0.1:{self.pooler_port}", query=urlencode(BEHIND_A_POOLER))
+        return through.geturl()
 
     def create_database(self, name: str, *, template: str | None = None) -> str:
         """Make an empty database, or a copy of another one that nobody uses now, and return its DSN."""
@@ -75,6 +89,9 @@ class PostgresServer:
             self._administer("create database {}", name)
         else:
             self._administer("create database {} template {}", name, template)
+        if self.default_isolation is not None:
+            setting = sql.SQL("alter database {} set default_transaction_isolation = {}")
+            self._execute(setting.format(sql.Identifier(name), self.default_isolation))
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:
@@ -97,8 +114,11 @@ class PostgresServer:
             self.process.stop("immediate")
 
     def _administer(self, statement: LiteralString, *databases: str) -> None:
+        self._execute(sql.SQL(statement).format(*map(sql.Identifier, databases)))
+
+    def _execute(self, statement: sql.Composed) -> None:
         with psycopg.connect(self.admin_dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, databases)))
+            connection.execute(statement)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import anyio
 import pytest
+from support.drivers import with_options
 
 from matrixsched import App, State
 from matrixsched.errors import (
@@ -88,6 +89,7 @@ async def test_an_idle_worker_is_woken_by_news(app):
         await until(app, "w", State.DONE)
 
 
+@pytest.mark.direct("LISTEN needs a session")
 async def test_news_from_another_process_wake_a_worker_too(app, database_url):
     ran = anyio.Event()
 
@@ -106,7 +108,7 @@ def deaf_app(url: str) -> App:
     """One that is not told by the database when others have written."""
     if url.startswith("sqlite"):
         return App(url, store=SqliteStore(url.removeprefix("sqlite:///"), "default", watch_every_s=3600))
-    return App(f"{url}?listen=off")
+    return App(with_options(url, listen="off"))
 
 
 async def test_without_any_wake_up_polling_makes_it_right(app, database_url):

@@ -144,6 +144,7 @@ async def test_an_event_that_others_have_parked_goes_before_what_is_due_beside_i
     assert started == ["urgent", *["slow"] * 9]
 
 
+@pytest.mark.direct("LISTEN needs a session")
 async def test_who_knows_an_event_is_told_when_others_have_parked_it(
     app: App, database_url: str, clock: ManualClock, started: list[str], pool: TaskSemaphore
 ):

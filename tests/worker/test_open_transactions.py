@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import anyio
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+from support.drivers import async_engine
 
 from matrixsched import App, State, call
 from matrixsched.errors import DatabaseBusy
@@ -27,7 +28,7 @@ async def app(postgres_dsn: str, clock, anyio_backend: str) -> AsyncIterator[App
 
 @pytest.fixture
 async def engine(postgres_dsn: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(postgres_dsn.replace("postgresql", "postgresql+asyncpg"))
+    engine = async_engine(postgres_dsn, "asyncpg")
     yield engine
     await engine.dispose()
 

@@ -18,7 +18,8 @@ from matrixsched.store.opening import open_store
 def shared_postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     """One database for all tests here, for making one takes longer than most of them."""
     name = f"scenes_{uuid.uuid4().hex}"
-    yield postgres_server.create_database(name)
+    postgres_server.create_database(name)
+    yield postgres_server.url(name)
     postgres_server.drop_database(name)
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import anyio
 import asyncpg
 import pytest
+from support.drivers import connect_asyncpg
 from support.planning import MINUTE, change_settings, fill, grants, limit, plan, put, send_message
 from support.scene import HANDLER, Scene
 
 from matrixsched.clock import ManualClock
 from matrixsched.rules.rates import parse_rate
 from matrixsched.rules.templates import Distribution
+from matrixsched.store.opening import open_store
 from matrixsched.store.planning import KEEP
-from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.values import Planned
 
 pytestmark = pytest.mark.anyio
@@ -298,7 +299,7 @@ async def test_of_many_planners_at_once_exactly_one_plans(scene: Scene):
 async def test_nobody_waits_for_a_planner_and_of_one_that_is_killed_nothing_remains(
     shared_postgres_dsn: str, clock: ManualClock
 ):
-    store = PostgresStore(shared_postgres_dsn, "default", clock=clock)
+    store = open_store(shared_postgres_dsn, clock=clock)
     await store.open()
     try:
         await store.upgrade(4)
@@ -306,7 +307,7 @@ async def test_nobody_waits_for_a_planner_and_of_one_that_is_killed_nothing_rema
         await scene.clear()
         await put(scene, "promo")
         await fill(scene, "promo", 5)
-        planner = await asyncpg.connect(shared_postgres_dsn)
+        planner = await connect_asyncpg(shared_postgres_dsn)
         try:
             transaction = planner.transaction()
             await transaction.start()
@@ -326,9 +327,9 @@ async def test_nobody_waits_for_a_planner_and_of_one_that_is_killed_nothing_rema
 
 
 async def test_a_planner_that_is_frozen_loses_its_turn(shared_postgres_dsn: str, clock: ManualClock):
-    store = PostgresStore(shared_postgres_dsn, "default", clock=clock)
+    store = open_store(shared_postgres_dsn, clock=clock)
     await store.open()
-    planner = await asyncpg.connect(shared_postgres_dsn)
+    planner = await connect_asyncpg(shared_postgres_dsn)
     try:
         await store.upgrade(4)
         scene = Scene(store, clock)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from support.drivers import with_options
 from support.scene import Scene, failed
 
 from matrixsched import State
@@ -15,7 +16,7 @@ SUMMER_AND_BACK = [timedelta(days=120), timedelta(days=200, microseconds=1)]
 @pytest.fixture
 def shared_postgres_dsn(shared_postgres_dsn: str) -> str:
     """Its sessions set their clocks forward in spring and back in autumn."""
-    return f"{shared_postgres_dsn}?timezone=Europe/Berlin"
+    return with_options(shared_postgres_dsn, timezone="Europe/Berlin")
 
 
 @pytest.mark.parametrize("delay", SUMMER_AND_BACK)

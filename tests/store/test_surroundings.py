@@ -1,0 +1,54 @@
+"""The behaviour suite in other surroundings (`support/ways.py`): they are what the run says, and a part of it in each.
+
+All of it: `./tools/dev test --through-pgbouncer tests/scheduler tests/store tests/worker tests/queues`, and the same
+with `--default-isolation serializable`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from support.drivers import connect_psycopg
+from support.pgbouncer import require_pgbouncer
+from support.refusing import REQUIRE_PG, REQUIRE_TOOLS
+from support.ways import way_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PART = (__file__, "tests/scheduler/test_callers_transaction.py", "tests/worker/test_attempts.py")
+PASSED_MIN = 50
+PART_MAX_S = 240
+
+
+def test_the_database_is_reached_as_the_run_says(postgres_dsn: str, pytestconfig: pytest.Config):
+    way = way_of(pytestconfig)
+    with connect_psycopg(postgres_dsn) as connection:
+        (port,) = connection.execute("select inet_server_port()").fetchone()
+        (isolation,) = connection.execute("show default_transaction_isolation").fetchone()
+    assert (port != urlsplit(postgres_dsn).port) == way.through_pgbouncer
+    assert isolation == (way.default_isolation or "read committed")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PART_MAX_S)
+@pytest.mark.parametrize("options", [("--through-pgbouncer",), ("--default-isolation", "serializable")])
+def test_a_part_of_the_suite_passes(options: tuple[str, ...]):
+    if "--through-pgbouncer" in options:
+        require_pgbouncer()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *options, *PART],
+        cwd=ROOT,
+        env=environment | {REQUIRE_PG: "1", REQUIRE_TOOLS: "1"},  # what is left out has not passed
+        capture_output=True,
+        text=True,
+        timeout=PART_MAX_S,
+    )
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert int(re.findall(r"(\d+) passed", told)[-1]) >= PASSED_MIN, told
