@@ -11,7 +11,14 @@ select d.*
 -- name: ids
 select d.id
   from matrixsched.queue_dead_letters d
- where d.queue = cast(:queue as integer)
+ where d.queue = cast(:queue as integer) and (cast(:died_by as timestamptz) is null or d.died_at <= cast(:died_by as timestamptz))
+ order by d.id
+ limit (select cast(:limit as integer));
+
+-- name: times
+select d.id, d.died_at
+  from matrixsched.queue_dead_letters d
+ where d.queue = cast(:queue as integer) and d.id > cast(:after as bigint)
  order by d.id
  limit (select cast(:limit as integer));
 

@@ -13,7 +13,14 @@ select d.*
 -- name: ids
 select d.id
   from matrixsched_queue_dead_letters d
- where d.queue = :queue
+ where d.queue = :queue and (:died_by is null or d.died_at <= :died_by)
+ order by d.id
+ limit :limit;
+
+-- name: times
+select d.id, d.died_at
+  from matrixsched_queue_dead_letters d
+ where d.queue = :queue and d.id > :after
  order by d.id
  limit :limit;
 
