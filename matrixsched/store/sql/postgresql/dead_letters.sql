@@ -11,7 +11,7 @@ select d.*
 -- name: ids
 select d.id
   from matrixsched.queue_dead_letters d
- where d.queue = cast(:queue as integer) and (cast(:died_by as timestamptz) is null or d.died_at <= cast(:died_by as timestamptz))
+ where d.queue = cast(:queue as integer)
  order by d.id
  limit (select cast(:limit as integer));
 

@@ -13,7 +13,7 @@ select d.*
 -- name: ids
 select d.id
   from matrixsched_queue_dead_letters d
- where d.queue = :queue and (:died_by is null or d.died_at <= :died_by)
+ where d.queue = :queue
  order by d.id
  limit :limit;
 
