@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from matrixsched.app import App
@@ -12,8 +13,12 @@ from matrixsched.calls import Scheduled
 from matrixsched.errors import ActionNotFound, DatabaseBusy, GuidMismatch
 from matrixsched.ops.render import Facts
 from matrixsched.rules.action import Action, State
+from matrixsched.store.looking import Found, Place
+from matrixsched.store.values import ActionFilter
 
 PAGE = 1000
+LOOK_MAX = 10_000
+"""At so many actions a part looks in one go, however few of them fit."""
 Verb = Literal["cancel", "run_now", "redrive"]
 
 FINISHED_BADLY = (State.FAILED, State.QUARANTINED, State.EXPIRED)
@@ -32,6 +37,11 @@ class Chosen(Protocol):
     @property
     def in_words(self) -> str:
         """For the audit log."""
+        ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all were seen, once it was gone through."""
         ...
 
     def of(self, app: App) -> AsyncIterator[Action]: ...
@@ -62,6 +72,10 @@ class Selection:
         }
         return ", ".join(f"{name} {value}" for name, value in wanted.items() if value)
 
+    @property
+    def is_complete(self) -> bool:
+        return True  # it ends with the last one
+
     async def of(self, app: App) -> AsyncIterator[Action]:
         for action_id in dict.fromkeys(self.ids):
             yield await app.get(action_id)
@@ -88,16 +102,108 @@ class Selection:
         finished_at = action.status.finished_at
         return self.finished_since is None or (finished_at is not None and finished_at >= self.finished_since)
 
+    def wanted_in(self, state: State) -> ActionFilter:
+        return ActionFilter(state=state, handler=self.handler, id_prefix=self.prefix, due_before=self.due_before)
+
+    def fits(self, action: Action) -> bool:
+        """What a look does not ask for of those that ended."""
+        is_due = self.due_before is None or action.status.scheduled_at < self.due_before
+        return is_due and self._is_recent(action)
+
+
+@dataclass(frozen=True, slots=True)
+class GoesOn:
+    """Where the next part of a selection begins."""
+
+    began_at: datetime
+    """When the first part did: what ended since then was live for it."""
+    state: State | None = None
+    """Of those that were looked at; None: those that are named, or nothing yet."""
+    place: Place | None = None
+    """Behind the last of them; None: before the first."""
+    named: int = 0
+    """So many of those that are named were seen."""
+
+
+@dataclass(slots=True)
+class Part:
+    """What can be done of a selection in a time, from where the part before ended.
+
+    None is seen twice, also where what was done to it, or what came of that, lets it fit once more.
+    """
+
+    selection: Selection
+    within: timedelta
+    begins: GoesOn | None = None
+    goes_on: GoesOn | None = None
+    """Behind the last one that is done with, wherever this stopped; None: all were seen."""
+
+    @property
+    def in_words(self) -> str:
+        return self.selection.in_words
+
+    @property
+    def is_complete(self) -> bool:
+        return self.goes_on is None
+
+    async def of(self, app: App) -> AsyncIterator[Action]:
+        ends = app.clock.monotonic() + self.within.total_seconds()
+        at = self.goes_on = self.begins or GoesOn(await app.store.run(app.store.transitions.now()))
+        # One behind another, and only between two of them: what is in hand is done when this stops.
+        async for action, behind in self._named(app, at) if self.selection.ids else self._fitting(app, at):
+            if action is not None:
+                yield action
+            self.goes_on = behind
+            if app.clock.monotonic() > ends:
+                return
+        self.goes_on = None
+
+    async def _named(self, app: App, at: GoesOn) -> AsyncIterator[tuple[Action | None, GoesOn]]:
+        ids = list(dict.fromkeys(self.selection.ids))
+        for seen, action_id in enumerate(ids[at.named :], start=at.named + 1):
+            action = None
+            with suppress(ActionNotFound):  # it was there when they were counted
+                action = await app.get(action_id)
+            yield action, replace(at, named=seen)
+
+    async def _fitting(self, app: App, at: GoesOn) -> AsyncIterator[tuple[Action | None, GoesOn]]:
+        # Live ones first: whatever is run while this goes on ends in one of the other states.
+        states = sorted(self.selection.states, key=lambda state: state is not State.LIVE)
+        for state in states if at.state is None else states[states.index(at.state) :]:
+            place = at.place if state is at.state else None
+            while True:
+                found = await self._look(app, state, place)
+                for action in found.actions:
+                    ended_at = action.status.finished_at
+                    is_seen = ended_at is not None and ended_at > at.began_at
+                    behind = Place(action.meta.shard, action.id, ended_at)
+                    if self.selection.fits(action) and not is_seen:
+                        yield action, replace(at, state=state, place=behind)
+                place = found.goes_on
+                if place is None:
+                    break
+                yield None, replace(at, state=state, place=place)
+
+    async def _look(self, app: App, state: State, place: Place | None) -> Found:
+        wanted = self.selection.wanted_in(state)
+        return await app.store.run(
+            app.store.transitions.page_bounded(wanted, after=place, limit=PAGE, look_max=LOOK_MAX)
+        )
+
 
 @dataclass(slots=True)
 class Tally:
     """What became of them; also before anything was done."""
 
     verb: Verb
+    leaves_running: bool = False
+    """Those of which an attempt is under way stay as they are, instead of running once more after it."""
     matched: int = 0
     changed: int = 0
     running: int = 0
     skipped: int = 0
+    left_running: int = 0
+    """Of those that were skipped."""
 
     @property
     def facts(self) -> Facts:
@@ -106,18 +212,30 @@ class Tally:
             DONE_WORD[self.verb]: self.changed,
             "running": self.running,
             "skipped": self.skipped,
+            **({"left_running": self.left_running} if self.leaves_running else {}),
         }
 
+    def is_changed(self, action: Action) -> bool:
+        """Whether the verb changes it as it stands; if not, it is counted as skipped."""
+        is_left = self.leaves_running and action.status.running
+        if action.status.state in ALLOWED[self.verb] and not is_left:
+            return True
+        self.skipped += 1
+        self.left_running += is_left
+        return False
 
-async def count(app: App, verb: Verb, selection: Selection, *, count_max: int | None = None) -> Tally:
+
+async def count(
+    app: App, verb: Verb, selection: Chosen, *, count_max: int | None = None, leaves_running: bool = False
+) -> Tally:
     """How many there are that the verb would change, which is nothing yet; counting stops at `count_max`."""
-    tally = Tally(verb)
+    tally = Tally(verb, leaves_running)
     async for action in selection.of(app):
         if tally.matched == count_max:
             break
         tally.matched += 1
+        tally.is_changed(action)
         tally.running += action.status.running
-        tally.skipped += action.status.state not in ALLOWED[verb]
     return tally
 
 
@@ -128,18 +246,19 @@ async def change(app: App, selection: Chosen, tally: Tally, progress: Callable[[
     """
     do = app.cancel if tally.verb == "cancel" else app.run_now
     async for action in selection.of(app):
+        if tally.is_changed(action):
+            await _change(do, action, tally)
+        elif tally.leaves_running:
+            tally.running += action.status.running
         tally.matched += 1
-        if action.status.state in ALLOWED[tally.verb] and (changed := await _changed(do, action)) is not None:
-            tally.changed += 1
-            tally.running += changed.running
-        else:
-            tally.skipped += 1
         progress(tally.matched)
 
 
-async def _changed(do: Callable[..., Awaitable[Scheduled]], action: Action) -> Scheduled | None:
-    try:
+async def _change(do: Callable[..., Awaitable[Scheduled]], action: Action, tally: Tally) -> None:
+    with suppress(GuidMismatch, ActionNotFound, DatabaseBusy):
         changed = await do(action.id, expected_guid=action.meta.guid)
-        return changed if changed.changed else None  # it has ended by itself meanwhile
-    except (GuidMismatch, ActionNotFound, DatabaseBusy):
-        return None
+        if changed.changed:  # else it has ended by itself meanwhile
+            tally.changed += 1
+            tally.running += changed.running
+            return
+    tally.skipped += 1

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
-from matrixsched.calls import Scheduled
-from matrixsched.ops import actions, bulk, limits, queues, semaphores, shards, templates
+from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, id_of
+from matrixsched.errors import ActionNotFound, DatabaseError
+from matrixsched.ops import actions, bulk, fsck, limits, queues, semaphores, shards, templates
 from matrixsched.ops.bulk import Chosen, Tally, Verb
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
 from matrixsched.rules.limits import Limit
+from matrixsched.rules.names import shard_of
 from matrixsched.rules.quota import QuotaSettings
+from matrixsched.rules.rates import Rate
 from matrixsched.rules.semaphore import Semaphore
 from matrixsched.rules.templates import Template
+
+Progress = Callable[[int], object]
 
 # Actions.
 
@@ -53,13 +60,16 @@ async def reschedule(
         return done
 
 
-async def change_many(operator: Operator, verb: Verb, selection: Chosen, tally: Tally) -> None:
+async def change_many(
+    operator: Operator, verb: Verb, selection: Chosen, tally: Tally, progress: Progress = lambda done: None
+) -> None:
     """Change all that fit; the tally, the caller's, tells how far it came also if this does not come to its end."""
     async with operator.noting(verb, selection.in_words, {"verb": verb}) as note:
         try:
-            await bulk.change(operator.app, selection, tally, lambda done: None)
+            await bulk.change(operator.app, selection, tally, progress)
         finally:
-            note.after = tally.facts
+            note.tell(tally.facts, is_done=tally.changed > 0)
+        note.after = {**tally.facts, "complete": selection.is_complete}
 
 
 async def _action(operator: Operator, id: str) -> Facts:
@@ -71,15 +81,74 @@ def _scheduled(done: Scheduled) -> dict[str, object]:
     return {"guid": str(done.guid), "changed": done.changed, "running": done.running}
 
 
+async def schedule(
+    operator: Operator, call: Call, *, exists: Exists = "replace", expected_guid: UUID | None = None
+) -> Scheduled:
+    """What is new is work, and not written down; what replaces an action is an operator's change."""
+
+    async def write() -> Scheduled:
+        return await operator.app.schedule(**call._asdict(), exists=exists, expected_guid=expected_guid)
+
+    before = None if call.id is None or exists != "replace" else await _action_or_none(operator, call.id)
+    if before is None:
+        done = await write()
+        if exists == "replace" and done.changed and not done.created:
+            await _note_late(operator, done.id, _scheduled(done))
+        return done
+    async with operator.noting("replace", str(call.id), before) as note:
+        done = await write()
+        note.after = _scheduled(done)
+        return done
+
+
+async def schedule_many(operator: Operator, calls: Sequence[Call], *, exists: Exists = "replace") -> ScheduledMany:
+    """The same of many, each with its id."""
+    app, ids = operator.app, [str(id_of(call)) for call in calls]
+    there = await _ids_there(operator, ids) if exists == "replace" else []
+    if not there:
+        done = await app.schedule_many(calls, exists=exists)
+        if done.replaced:
+            await _note_late(operator, ", ".join(ids), _many(done))
+        return done
+    async with operator.noting("replace", ", ".join(there), {"there": len(there)}) as note:
+        done = await app.schedule_many(calls, exists=exists)
+        note.after = _many(done)
+        return done
+
+
+async def _note_late(operator: Operator, subject: str, after: Facts) -> None:
+    """Of what somebody else has made while it was about to be made here, so that it was replaced: better than never."""
+    with suppress(DatabaseError):  # it is done, and must not be told as if it were not
+        async with operator.noting("replace", subject) as note:
+            note.after = after
+
+
+def _many(done: ScheduledMany) -> Facts:
+    return {"total": done.total, "created": done.created, "replaced": done.replaced, "kept": done.kept}
+
+
+async def _action_or_none(operator: Operator, id: str) -> Facts | None:
+    with suppress(ActionNotFound):
+        return await _action(operator, id)
+    return None
+
+
+async def _ids_there(operator: Operator, ids: Sequence[str]) -> list[str]:
+    app = operator.app
+    shard_count = (await app.store.run(app.store.transitions.installation())).shard_count
+    found = await app.store.run(app.store.transitions.find([(shard_of(id, shard_count), id) for id in ids]))
+    return sorted(action.id for action in found)
+
+
 # Shards.
 
 
-async def release_shard(operator: Operator, shard: int, guid: UUID) -> shards.Release:
+async def release_shard(operator: Operator, shard: int, guid: UUID | None) -> shards.Release:
     found = await shards.release(operator.app, shard, guid, confirmed=False)
     if found.verdict != "unconfirmed":
         return found
     async with operator.noting("release_shard", f"shard {shard}", found.facts) as note:
-        released = await shards.release(operator.app, shard, guid, confirmed=True)
+        released = await shards.release(operator.app, shard, found.guid, confirmed=True)
         note.after = released.facts
         return released
 
@@ -91,6 +160,7 @@ async def set_template(operator: Operator, name: str, **changes: object) -> Temp
     before = await templates.standing_or_none(operator.app, name)
     async with operator.noting("set_template", name, {} if before is None else before.row) as note:
         written = await operator.app.templates.set(name, **changes)  # type: ignore[arg-type]
+        note.is_done = True
         standing = await templates.standing(operator.app, name) if before is None else replace(before, template=written)
         note.after = standing.row
         return written
@@ -112,7 +182,9 @@ async def resume_template(operator: Operator, name: str) -> Template:
         return written
 
 
-async def stop_template(operator: Operator, name: str, *, within: timedelta | None = None) -> tuple[int, bool]:
+async def stop_template(
+    operator: Operator, name: str, *, within: timedelta | None = None, progress: Progress = lambda done: None
+) -> tuple[int, bool]:
     """Cancel everything of it that has not gone out; how many that were, and whether all is through.
 
     After `within` it is left as far as it came; done again, it goes on.
@@ -127,7 +199,8 @@ async def stop_template(operator: Operator, name: str, *, within: timedelta | No
             """Between two batches, so that none is cut off."""
             nonlocal cancelled
             cancelled = count
-            note.after = {"cancelled": count}
+            note.tell({"cancelled": count})
+            progress(count)
             if ends is not None and clock.monotonic() > ends:
                 raise _Enough
 
@@ -160,7 +233,7 @@ async def set_quota(operator: Operator, **changes: object) -> QuotaSettings:
 # Limits.
 
 
-async def set_limit(operator: Operator, name: str, rate: str, *, pool: int = 0) -> Limit:
+async def set_limit(operator: Operator, name: str, rate: str | Rate, *, pool: int = 0) -> Limit:
     async with operator.noting("set_limit", name, await _limit(operator, name)) as note:
         written = await operator.app.limits.set(name, rate, pool=pool)
         note.after = {"rate": str(written.rate), "pool": written.pool}
@@ -182,11 +255,15 @@ async def resume_limit(operator: Operator, name: str) -> bool:
 
 
 async def slow_down_limit(
-    operator: Operator, name: str, until: datetime | timedelta, *, rate: str | None = None, reason: str = ""
+    operator: Operator, name: str, until: datetime | timedelta, *, rate: str | Rate | None = None, reason: str = ""
 ) -> Limit:
     async with operator.noting("slow_down_limit", name, await _limit(operator, name)) as note:
         slowed = await operator.app.limits.slow_down(name, until, rate=rate, reason=reason)
-        note.after = {"slowed_until": slowed.slow_until, "slowed_to": rate or "nothing", "reason": slowed.slow_reason}
+        note.after = {
+            "slowed_until": slowed.slow_until,
+            "slowed_to": str(rate or "nothing"),
+            "reason": slowed.slow_reason,
+        }
         return slowed
 
 
@@ -212,6 +289,14 @@ async def set_semaphore(operator: Operator, wanted: Semaphore) -> semaphores.Sta
                 hold_for=wanted.hold_for,
                 holds_for_good=wanted.hold_for is None,
             )
+        note.after = standing.facts
+        return standing
+
+
+async def create_semaphore(operator: Operator, wanted: Semaphore) -> semaphores.Standing:
+    """Make it; one that somebody has made meanwhile stays as it is."""
+    async with operator.noting("set_semaphore", wanted.key) as note:
+        standing = await semaphores.created(operator.app, wanted)
         note.after = standing.facts
         return standing
 
@@ -259,19 +344,84 @@ async def resume_queue(operator: Operator, queue: queues.Named) -> queues.Standi
         return standing
 
 
-async def redrive_queue(operator: Operator, queue: queues.Named, ids: Sequence[int] | None = None) -> int:
-    async with operator.noting("redrive_queue", str(queue), await _queue(operator, queue)) as note:
-        redriven = await queues.redriven(operator.app, queue, ids, lambda done: None)
-        note.after = {"redriven": redriven}
-        return redriven
+async def set_queue(operator: Operator, queue: queues.Named, change: queues.SettingsChange) -> queues.Standing:
+    async with operator.noting("set_queue", str(queue), await _queue(operator, queue)) as note:
+        standing = await queues.changed(operator.app, queue, change)
+        note.after = queues.settings_facts(standing.settings)
+        return standing
 
 
-async def purge_queue_dead(operator: Operator, queue: queues.Named, ids: Sequence[int] | None = None) -> int:
-    async with operator.noting("purge_queue_dead", str(queue), await _queue(operator, queue)) as note:
-        purged = await queues.purged_dead(operator.app, queue, ids, lambda done: None)
-        note.after = {"purged": purged}
-        return purged
+async def redrive_queue(
+    operator: Operator,
+    queue: queues.Named,
+    ids: Sequence[int] | None = None,
+    progress: Progress = lambda done: None,
+    *,
+    died_by: datetime | None = None,
+) -> int:
+    change = partial(queues.redriven, died_by=died_by)
+    return await _many_tasks(operator, "redrive_queue", "redriven", change, queue, ids, progress)
+
+
+async def purge_queue_dead(
+    operator: Operator,
+    queue: queues.Named,
+    ids: Sequence[int] | None = None,
+    progress: Progress = lambda done: None,
+    *,
+    died_by: datetime | None = None,
+) -> int:
+    change = partial(queues.purged_dead, died_by=died_by)
+    return await _many_tasks(operator, "purge_queue_dead", "purged", change, queue, ids, progress)
+
+
+async def purge_queue_waiting(
+    operator: Operator, queue: queues.Named, ids: Sequence[int] | None, progress: Progress
+) -> int:
+    return await _many_tasks(operator, "purge_queue_waiting", "purged", queues.purged_waiting, queue, ids, progress)
+
+
+async def retry_queue(operator: Operator, queue: queues.Named, ids: Sequence[int] | None, progress: Progress) -> int:
+    return await _many_tasks(operator, "retry_queue", "retried", queues.hastened, queue, ids, progress)
+
+
+async def _many_tasks(
+    operator: Operator,
+    verb: str,
+    word: str,
+    change: queues.TasksChange,
+    queue: queues.Named,
+    ids: Sequence[int] | None,
+    progress: Progress,
+) -> int:
+    """A batch at a time: what is done stays done, whatever becomes of the next one."""
+    async with operator.noting(verb, str(queue), await _queue(operator, queue)) as note:
+
+        def tell(count: int) -> None:
+            note.tell({word: count}, is_done=count > 0)
+            progress(count)
+
+        done = await change(operator.app, queue, ids, tell)
+        note.after = {word: done}
+        return done
 
 
 async def _queue(operator: Operator, queue: queues.Named) -> Facts:
     return (await queues.standing(operator.app, queue)).facts
+
+
+# What is wrong.
+
+
+async def repair(
+    operator: Operator, found: fsck.Report, *, keep: int, progress: Progress, note: Progress
+) -> fsck.Report:
+    """Mend what can be; `note` is told how many are mended so far."""
+    before = {"damage": found.damage, "litter": found.litter}
+    async with operator.noting("repair", "fsck", before) as entry:
+
+        def tell(mended: int) -> None:
+            entry.tell({"mended": mended}, is_done=mended > 0)
+            note(mended)
+
+        return await fsck.repaired(operator.app, keep=keep, progress=progress, note=tell)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -86,22 +85,6 @@ async def standing_or_none(app: App, name: str) -> Standing | None:
         return await standing(app, name)
     except LimitNotFound:
         return None
-
-
-async def changed(app: App, change: Callable[[], Awaitable[Limit]]) -> Standing:
-    async with app:
-        return Standing(await change(), await _now(app))
-
-
-async def removed(app: App, name: str) -> bool:
-    async with app:
-        return await app.limits.remove(name)
-
-
-async def resumed(app: App, name: str) -> Standing:
-    async with app:
-        await app.limits.resume(name)
-        return await standing(app, name)
 
 
 async def _now(app: App) -> datetime:

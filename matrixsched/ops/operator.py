@@ -29,6 +29,12 @@ class Note:
     """What whoever changes something adds to its entry."""
 
     after: Facts = field(default_factory=dict)
+    is_done: bool = False
+    """Something of it was done, and stays so whatever comes next."""
+
+    def tell(self, after: Facts, *, is_done: bool = True) -> None:
+        """How it stands after a step of several."""
+        self.after, self.is_done = after, is_done
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +42,19 @@ class Operator:
     app: App
     who: str
     via: Via
+    notes: list[Note] = field(default_factory=list, compare=False)
+    """Of what was begun, in its order."""
+
+    @property
+    def done(self) -> list[Facts]:
+        """What was done so far, so that nobody is told of an error later on that nothing was."""
+        return [note.after for note in self.notes if note.is_done]
 
     @asynccontextmanager
     async def noting(self, verb: str, subject: str, before: Facts | None = None) -> AsyncIterator[Note]:
         """Around a change: written down before it, and with what came of it afterwards."""
         guid, note = self.app.chance.guid(), Note()
+        self.notes.append(note)
         await self.app.store.run(
             self.app.store.transitions.begin_audit(
                 guid,
@@ -54,12 +68,14 @@ class Operator:
         try:
             yield note
         except MatrixSchedError as error:
-            outcome = AuditOutcome.FAILED if isinstance(error, OutcomeUnknown) else AuditOutcome.REFUSED
+            is_open = note.is_done or isinstance(error, OutcomeUnknown)
+            outcome = AuditOutcome.FAILED if is_open else AuditOutcome.REFUSED
             await self._end(guid, outcome, {**note.after, "error": str(error)})
             raise
         except BaseException as error:
             await self._end(guid, AuditOutcome.FAILED, {**note.after, "error": type(error).__name__})
             raise
+        note.is_done = True
         await self._end(guid, AuditOutcome.DONE, note.after)
 
     async def _end(self, guid: UUID, outcome: AuditOutcome, after: Facts) -> None:

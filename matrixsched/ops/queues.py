@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
+from uuid import UUID, uuid5
 
 from matrixsched.app import App
-from matrixsched.errors import TaskTooNew, TaskUnreadable, UnknownQueue, WrongUse
+from matrixsched.errors import DatabaseError, TaskTooNew, TaskUnreadable, UnknownQueue, WrongUse
 from matrixsched.ops.render import Count, Facts, Id
 from matrixsched.queues.codec import decode, encode
 from matrixsched.queues.database import DatabaseStorage
@@ -31,6 +33,7 @@ COUNT_MAX = 10_000
 BATCH = 1000
 """So many of them in a transaction."""
 DIGITS_MAX = 20
+_REQUESTS = UUID("0d4f4c2e-8f0b-4b7e-9d55-3c1f7a86e90b")
 _NUMBER = re.compile(r"-?[0-9]+")
 
 
@@ -318,53 +321,89 @@ def _example(contract: QueueContract) -> str:
     )
 
 
+def request_guid(queue: Named, request_id: str | None) -> UUID | None:
+    """Under which a request that was given a name is known: for this queue."""
+    return None if request_id is None else uuid5(_REQUESTS, f"{queue.number}\0{request_id}")
+
+
 async def put(app: App, queue: Named, data: bytes, *, at: datetime | None, delay: timedelta) -> int:
     """The name is noted as well, so that it is known where there is no contract."""
     (id,) = await put_many(app, queue, [NewItem(queue=queue.number, data=data, at=at, delay=delay)])
     return id
 
 
-async def put_many(app: App, queue: Named, items: Sequence[NewItem]) -> list[int]:
-    """Tasks of one queue, all or none; their ids, in that order."""
+async def put_many(app: App, queue: Named, items: Sequence[NewItem], *, request_guid: UUID | None = None) -> list[int]:
+    """Tasks of one queue, all or none; their ids, in that order. The same request takes effect once."""
     async with app:
-        ids = await storage_of(app).put_many(items)
+        ids = await storage_of(app).put_once(items, request_guid or app.chance.guid())
         if queue.name is not None:
-            await storage_of(app).change_settings(queue.number, lambda before: replace(before, name=queue.name))
+            with suppress(DatabaseError):  # they are put: an error would let them be put again
+                await storage_of(app).change_settings(queue.number, lambda before: replace(before, name=queue.name))
         return ids
 
 
 # What is changed.
 
+TasksChange = Callable[[App, Named, Sequence[int] | None, Callable[[int], object]], Awaitable[int]]
+"""Takes (app, queue, ids, progress) and says how many there were."""
 ManyTasks = Callable[..., Awaitable[int]]
 """Takes (queue, *, ids, limit) and says how many there were."""
 
 
-async def hastened(app: App, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], None]) -> int:
+async def hastened(app: App, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], object]) -> int:
     async with app:
         return await _each(storage_of(app).retry_now, queue, ids, progress)
 
 
-async def redriven(app: App, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], None]) -> int:
+async def redriven(
+    app: App,
+    queue: Named,
+    ids: Sequence[int] | None,
+    progress: Callable[[int], object],
+    died_by: datetime | None = None,
+) -> int:
+    """These, or all; with `died_by` all that had died by then."""
     async with app:
-        return await _each(storage_of(app).redrive, queue, ids, progress)
+        storage = storage_of(app)
+        if died_by is not None:
+            return await _all(partial(storage.redrive_old, queue.number, died_by, limit=BATCH), progress)
+        return await _each(storage.redrive, queue, ids, progress)
 
 
-async def purged_dead(app: App, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], None]) -> int:
+async def purged_dead(
+    app: App,
+    queue: Named,
+    ids: Sequence[int] | None,
+    progress: Callable[[int], object],
+    died_by: datetime | None = None,
+) -> int:
+    """These, or all; with `died_by` all that had died by then."""
     async with app:
-        return await _each(storage_of(app).purge_dead, queue, ids, progress)
+        storage = storage_of(app)
+        if died_by is not None:
+            return await _all(partial(storage.purge_old_dead, queue.number, died_by, limit=BATCH), progress)
+        return await _each(storage.purge_dead, queue, ids, progress)
 
 
-async def purged_waiting(app: App, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], None]) -> int:
+async def purged_waiting(app: App, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], object]) -> int:
     async with app:
         return await _each(storage_of(app).purge, queue, ids, progress)
 
 
-async def _each(change: ManyTasks, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], None]) -> int:
-    """These, or up to COUNT_MAX: handlers may make as many again meanwhile."""
-    if ids is not None:
-        return await change(queue.number, ids=ids, limit=BATCH)
+async def _each(change: ManyTasks, queue: Named, ids: Sequence[int] | None, progress: Callable[[int], object]) -> int:
+    if ids is None:
+        return await _all(partial(change, queue.number, limit=BATCH), progress)
     done = 0
-    while done < COUNT_MAX and (changed := await change(queue.number, ids=None, limit=BATCH)):
+    for first in range(0, len(ids), BATCH):
+        done += await change(queue.number, ids=ids[first : first + BATCH], limit=BATCH)
+        progress(done)
+    return done
+
+
+async def _all(change: Callable[[], Awaitable[int]], progress: Callable[[int], object]) -> int:
+    """A batch after another, up to COUNT_MAX: handlers may make as many again meanwhile."""
+    done = 0
+    while done < COUNT_MAX and (changed := await change()):
         done += changed
         progress(done)
     return done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -74,21 +73,6 @@ async def standing_or_none(app: App, name: str) -> Standing | None:
         return await standing(app, name)
     except UnknownTemplate:
         return None
-
-
-async def changed(app: App, change: Callable[[], Awaitable[Template]]) -> Standing:
-    async with app:
-        return await _standing(app, await change())
-
-
-async def stopped(app: App, name: str, progress: Callable[[int], object]) -> int:
-    async with app:
-        return await app.templates.stop(name, progress=progress)
-
-
-async def removed(app: App, name: str) -> None:
-    async with app:
-        await app.templates.remove(name)
 
 
 async def _standing(app: App, template: Template) -> Standing:

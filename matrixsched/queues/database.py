@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID
 
 from matrixsched.clock import Chance
-from matrixsched.errors import DatabaseError, OutcomeUnknown
+from matrixsched.errors import BadInput, DatabaseError, OutcomeUnknown
 from matrixsched.rules.arguments import check_flag, check_function
 from matrixsched.rules.queues import (
     BATCH_SIZE_MAX,
@@ -37,7 +38,7 @@ from matrixsched.rules.queues import (
     check_visibility,
     receipts_of,
 )
-from matrixsched.rules.times import check_duration, check_integer
+from matrixsched.rules.times import check_duration, check_integer, check_time
 from matrixsched.store.queues import Letter, PeekedTask, Retry
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
@@ -115,8 +116,14 @@ class DatabaseStorage:
         return id
 
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
+        return await self.put_once(items, self._guid())
+
+    async def put_once(self, items: Iterable[NewItem], request_guid: UUID) -> list[int]:
+        """As put_many; sent again under the same guid nothing is put, and the answer is that of the first time."""
+        if not isinstance(request_guid, UUID):
+            raise BadInput(f"request_guid must be a UUID, not {type(request_guid).__name__}")
         checked = check_items(items)
-        return await self._once(self._do.put_tasks(checked, self._guid(), tell=True)) if checked else []
+        return await self._once(self._do.put_tasks(checked, request_guid, tell=True)) if checked else []
 
     async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
         return await self._run(self._do.look_queues(check_queues(queues), within=check_duration("within", within)))
@@ -144,10 +151,20 @@ class DatabaseStorage:
         return await self._run(self._do.dead_letters(check_queue(queue), after=after, limit=check_page(limit)))
 
     async def redrive(self, queue: int, *, ids: Iterable[int] | None = None, limit: int = 1000) -> int:
-        return await self._each(queue, ids, limit, lambda **of: self._do.redrive(**of, tell=True))
+        return await self._each(queue, ids, limit, partial(self._do.redrive, tell=True))
+
+    async def redrive_old(self, queue: int, died_by: datetime, *, limit: int = 1000) -> int:
+        """As redrive, of those only that had died by then."""
+        by = check_time("died_by", died_by)
+        return await self._each(queue, None, limit, partial(self._do.redrive, tell=True, died_by=by))
 
     async def purge_dead(self, queue: int, *, ids: Iterable[int] | None = None, limit: int = 1000) -> int:
         return await self._each(queue, ids, limit, self._do.purge_dead)
+
+    async def purge_old_dead(self, queue: int, died_by: datetime, *, limit: int = 1000) -> int:
+        """As purge_dead, of those only that had died by then."""
+        by = check_time("died_by", died_by)
+        return await self._each(queue, None, limit, partial(self._do.purge_dead, died_by=by))
 
     async def _each(self, queue: int, ids: Iterable[int] | None, limit: int, do: Callable[..., Transition[int]]) -> int:
         """These, a batch at a time, or as many as `limit` says."""

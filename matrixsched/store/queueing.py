@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -97,11 +97,18 @@ class Queueing(Protocol):
 
     def dead_letters(self, queue: int, *, after: int, limit: int) -> Transition[list[DeadTask]]: ...
 
-    def redrive(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Transition[int]:
-        """Let dead letters come back as if they were new, these or the first ones; how many did."""
+    def redrive(
+        self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool, died_by: datetime | None = None
+    ) -> Transition[int]:
+        """Let dead letters come back as if they were new, these or the first ones; how many did.
+
+        Of the first ones, with `died_by`, only those that had died then.
+        """
         ...
 
-    def purge_dead(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Transition[int]: ...
+    def purge_dead(
+        self, queue: int, *, ids: Sequence[int] | None, limit: int, died_by: datetime | None = None
+    ) -> Transition[int]: ...
 
     def sweep_tasks(self, after: int, *, limit: int, reach: timedelta) -> Transition[SweptTasks]:
         """Of the next tasks by id, cut the timeouts that end later than `reach` from now."""

@@ -156,7 +156,7 @@ class QueueShared:
 
     @transition
     def purge_tasks(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Conversation[int]:
-        chosen = yield from self._chosen("queue_tasks.waiting", queue, ids, limit)
+        chosen = yield from self._chosen(ids, limit, self._query("queue_tasks.waiting", queue=queue, limit=limit))
         rows = (yield self._query("queue_tasks.purge", queue=queue, ids=chosen)) if chosen else []
         if rows:
             yield from self._know(queue)
@@ -167,10 +167,27 @@ class QueueShared:
         yield self._query("know_queue", queue=queue)
 
     @transition
-    def purge_dead(self, queue: int, *, ids: Sequence[int] | None, limit: int) -> Conversation[int]:
-        chosen = yield from self._chosen("dead_letters.ids", queue, ids, limit)
+    def purge_dead(
+        self, queue: int, *, ids: Sequence[int] | None, limit: int, died_by: datetime | None = None
+    ) -> Conversation[int]:
+        chosen = yield from self._chosen_dead(queue, ids, limit, died_by)
         rows = (yield self._query("dead_letters.purge", queue=queue, ids=chosen)) if chosen else []
         return len(rows)
+
+    def _chosen_dead(
+        self, queue: int, ids: Sequence[int] | None, limit: int, died_by: datetime | None
+    ) -> Conversation[list[int]]:
+        if ids is not None or died_by is None:
+            first = self._query("dead_letters.ids", queue=queue, limit=limit)
+            return (yield from self._chosen(ids, limit, first))
+        # Page by page: no index is in the order of ids and knows when they died, and all at once may be many.
+        chosen: list[int] = []
+        after: int | None = 0
+        while after is not None and len(chosen) < limit:
+            rows = yield self._query("dead_letters.times", queue=queue, after=after, limit=limit)
+            chosen += [row["id"] for row in rows if self._moment(row["died_at"]) <= died_by]
+            after = rows[-1]["id"] if len(rows) == limit else None
+        return chosen[:limit]
 
     @transition
     def count_ready(self, queues: Sequence[int], *, count_max: int) -> Conversation[Mapping[int, Ready]]:
@@ -195,14 +212,15 @@ class QueueShared:
 
     @transition
     def retry_now(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Conversation[int]:
-        chosen = yield from self._chosen("queue_tasks.delayed", queue, ids, limit)
+        chosen = yield from self._chosen(ids, limit, self._query("queue_tasks.delayed", queue=queue, limit=limit))
         rows = (yield self._query("queue_tasks.hasten", queue=queue, ids=chosen, tell=tell)) if chosen else []
         return len(rows)
 
-    def _chosen(self, name: str, queue: int, ids: Sequence[int] | None, limit: int) -> Conversation[list[int]]:
+    def _chosen(self, ids: Sequence[int] | None, limit: int, first: Ask) -> Conversation[list[int]]:
+        """These, or the first ones that there are."""
         if ids is not None:
             return list(ids)[:limit]
-        rows = yield self._query(name, queue=queue, limit=limit)
+        rows = yield first
         return [row["id"] for row in rows]
 
     @transition

@@ -319,6 +319,12 @@ SURFACES: dict[str, Surface] = {
     ),
     "storage.put": Surface((queue, one(st.just(b"hunter2"), v.wrong)), {"at": a_time, "delay": a_duration}),
     "storage.put_many": Surface((one(st.lists(items, max_size=2), v.wrong),), {"connection": connection}),
+    "storage.put_once": Surface(
+        (one(st.lists(items, max_size=2), v.wrong), one(st.sampled_from([UUID(int=7), UUID(int=8)]), v.wrong)),
+        has_sync=False,
+    ),
+    "storage.redrive_old": Surface((queue, a_time), {"limit": many}, has_sync=False),
+    "storage.purge_old_dead": Surface((queue, a_time), {"limit": many}, has_sync=False),
     "storage.look": Surface(
         (one(st.lists(queue.good, max_size=3), st.lists(queue.odd, max_size=3) | v.wrong),),
         {"within": a_duration},

@@ -83,6 +83,7 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "sweep": (first_ask(DO.sweep_tasks(100_000, limit=BATCH, reach=VISIBILITY_MAX)), BATCH),
     "dead letters": (first_ask(DO.dead_letters(3, after=1_050_000, limit=LIMIT)), LIMIT),
     "redrive, the first": (first_ask(DO.redrive(3, ids=None, limit=LIMIT, tell=False)), LIMIT),
+    "redrive, the old": (only("dead_letters.times", queue=3, after=1_050_000, limit=LIMIT), LIMIT),
     "redrive": (only("dead_letters.redrive", queue=3, ids=list(range(1_000_001, 1_000_501))), 2 * BATCH),
     "purge dead": (only("dead_letters.purge", queue=3, ids=list(range(1_000_001, 1_000_501))), 2 * BATCH),
 }

@@ -12,7 +12,7 @@ from matrixsched.app import App
 from matrixsched.clock import SystemClock
 from matrixsched.errors import MatrixSchedError, WrongUse
 from matrixsched.lookups import LIST_LIMIT_MAX
-from matrixsched.ops import actions, bulk
+from matrixsched.ops import actions, bulk, changes
 from matrixsched.ops.bulk import FINISHED_BADLY, Selection, Tally, Verb
 from matrixsched.ops.commands.repeating import (
     CronOption,
@@ -25,7 +25,17 @@ from matrixsched.ops.commands.repeating import (
     ZoneOption,
     read_repeat,
 )
-from matrixsched.ops.commands.toolkit import AsJson, Given, Yes, end_unconfirmed, is_confirmed, progress, run, taking
+from matrixsched.ops.commands.toolkit import (
+    AsJson,
+    Given,
+    Yes,
+    by_command,
+    end_unconfirmed,
+    is_confirmed,
+    progress,
+    run,
+    taking,
+)
 from matrixsched.ops.reading import read_time
 from matrixsched.ops.render import as_argument, say, show_facts, show_rows, show_sections
 from matrixsched.ops.settings import OF_THE_DATABASE
@@ -272,7 +282,7 @@ def _change(given: Given, verb: Verb, selection: Selection, *, yes: bool, as_jso
     async def changed() -> None:
         with progress(verb.replace("_", " "), expected.matched) as told:
             async with app:
-                await bulk.change(app, selection, done, told)
+                await changes.change_many(by_command(app), verb, selection, done, told)
 
     try:
         run(changed)

@@ -10,11 +10,12 @@ import typer
 
 from matrixsched.errors import WrongUse
 from matrixsched.limits import PAGE_MAX
-from matrixsched.ops import limits
+from matrixsched.ops import changes, limits
 from matrixsched.ops.commands.toolkit import (
     AsJson,
     Given,
     Yes,
+    carry_out,
     end_unconfirmed,
     is_confirmed,
     run,
@@ -96,7 +97,8 @@ def set_limit(
         was = before.limit
         plan = f"{name} is {was.rate} with a pool of {was.pool:,} and will be {wanted} with a pool of {pool:,}."
         _confirm(given, plan, before, yes=yes, as_json=as_json)
-    found = run(partial(limits.changed, app, lambda: app.limits.set(name, wanted, pool=pool)))
+    carry_out(app, lambda operator: changes.set_limit(operator, name, wanted, pool=pool))
+    found = run(partial(limits.standing, app, name))
     show_facts(found.facts, as_json=as_json)
     slowed = f", but it was told to slow down: {found.pace}" if found.is_slowed else ""
     say(f"set{slowed}. See all: `matrixsched limits list{given.options()}`.")
@@ -110,7 +112,7 @@ def remove_limit(given: Given, name: Name, yes: Yes = False, as_json: AsJson = F
     before = run(partial(limits.standing, app, name))
     plan = f"{name} ({before.pace}) will be removed: what it holds back starts at once."
     _confirm(given, plan, before, yes=yes, as_json=as_json)
-    run(partial(limits.removed, app, name))
+    carry_out(app, lambda operator: changes.remove_limit(operator, name))
     show_facts(before.facts, as_json=as_json)
     say(f"removed. See what is left: `matrixsched limits list{given.options()}`.")
 
@@ -129,7 +131,8 @@ def slow_down(
     """Close a limit for a time, or slow it down to a rate. It never shortens or weakens what was told before."""
     app, end = given.app(), _end(duration, until)
     slower = None if rate is None else parse_rate(rate)
-    found = run(partial(limits.changed, app, lambda: app.limits.slow_down(name, end, rate=slower, reason=reason or "")))
+    carry_out(app, lambda operator: changes.slow_down_limit(operator, name, end, rate=slower, reason=reason or ""))
+    found = run(partial(limits.standing, app, name))
     show_facts(found.facts, as_json=as_json)
     say(f"{name} is {found.pace}. To end that: `{_command(given, 'resume', name)}`.")
 
@@ -145,7 +148,8 @@ def resume_limit(given: Given, name: Name, yes: Yes = False, as_json: AsJson = F
         say(f"nothing to do: {name} is not slowed down. See all: `matrixsched limits list{given.options()}`.")
         return
     _confirm(given, f"{name} ({before.pace}) will go on at once.", before, yes=yes, as_json=as_json)
-    after = run(partial(limits.resumed, app, name))
+    carry_out(app, lambda operator: changes.resume_limit(operator, name))
+    after = run(partial(limits.standing, app, name))
     show_facts(after.facts, as_json=as_json)
     say(f"{name} goes on {after.pace}. See all: `matrixsched limits list{given.options()}`.")
 

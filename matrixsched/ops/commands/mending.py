@@ -9,8 +9,19 @@ import typer
 
 from matrixsched.app import App
 from matrixsched.errors import MatrixSchedError
+from matrixsched.ops import changes
 from matrixsched.ops import fsck as checking
-from matrixsched.ops.commands.toolkit import AsJson, Given, Yes, end_unconfirmed, is_confirmed, progress, run, taking
+from matrixsched.ops.commands.toolkit import (
+    AsJson,
+    Given,
+    Yes,
+    by_command,
+    end_unconfirmed,
+    is_confirmed,
+    progress,
+    run,
+    taking,
+)
 from matrixsched.ops.exits import DONE, FAILED, MENDED
 from matrixsched.ops.fsck import Outcome, Report, Verdict
 from matrixsched.ops.render import say, show_sections
@@ -45,18 +56,18 @@ def fsck(
         if not is_confirmed(plan, yes=yes):
             show_sections(checking.sections(report, None), as_json=as_json)
             raise end_unconfirmed(given)
-        report, left = _repaired(given, app, limit)
+        report, left = _repaired(given, app, report, limit)
     show_sections(checking.sections(report, left), as_json=as_json)
     verdict = checking.verdict(report, left)
     say(_said(given, verdict, report, left))
     raise typer.Exit(_EXITS[verdict])
 
 
-def _repaired(given: Given, app: App, limit: int) -> tuple[Report, Report]:
+def _repaired(given: Given, app: App, report: Report, limit: int) -> tuple[Report, Report]:
     """What was mended, and what is found after that."""
     mended = [0]
     try:
-        return run(partial(_mended, app, limit, mended)), run(partial(_checked, app, limit))
+        return run(partial(_mended, app, report, limit, mended)), run(partial(_checked, app, limit))
     except (KeyboardInterrupt, MatrixSchedError):
         say(f"stopped half-way: {mended[-1]:,} are mended, the others stand. To go on: `{given.again('--yes')}`.")
         raise
@@ -67,9 +78,10 @@ async def _checked(app: App, limit: int) -> Report:
         return await checking.checked(app, keep=limit, progress=told)
 
 
-async def _mended(app: App, limit: int, mended: list[int]) -> Report:
-    with progress("mend", await _shards(app)) as told:
-        return await checking.repaired(app, keep=limit, progress=told, note=mended.append)
+async def _mended(app: App, found: Report, limit: int, mended: list[int]) -> Report:
+    async with app:
+        with progress("mend", await _shards(app)) as told:
+            return await changes.repair(by_command(app), found, keep=limit, progress=told, note=mended.append)
 
 
 async def _shards(app: App) -> int:

@@ -13,11 +13,12 @@ import typer
 
 from matrixsched.app import App
 from matrixsched.errors import WrongUse
-from matrixsched.ops import queues
+from matrixsched.ops import changes, queues
 from matrixsched.ops.commands.toolkit import (
     AsJson,
     Given,
     Yes,
+    carry_out,
     end_unconfirmed,
     is_confirmed,
     progress,
@@ -26,6 +27,7 @@ from matrixsched.ops.commands.toolkit import (
     text_option,
 )
 from matrixsched.ops.exits import WRONG_USE
+from matrixsched.ops.operator import Operator
 from matrixsched.ops.queues import COUNT_MAX, DIGITS_MAX, Inside, Named, SettingsChange, Standing
 from matrixsched.ops.reading import read_duration, read_payload, read_time
 from matrixsched.ops.render import Count, Id, as_argument, differences, say, show_facts, show_rows, show_sections
@@ -189,9 +191,9 @@ def retry_tasks(
 ) -> None:
     """Let delayed tasks be taken at once, instead of when they are due. What is taken is left alone."""
     place = _place(given, contract, target)
-    _Many(place, place.named(queue), tasks, everything, "delayed", "retried", "be ready at once", queues.hastened).do(
-        lambda one: one.stat.delayed, yes=yes, as_json=as_json
-    )
+    _Many(
+        place, place.named(queue), tasks, everything, "delayed", "retried", "be ready at once", changes.retry_queue
+    ).do(lambda one: one.stat.delayed, yes=yes, as_json=as_json)
 
 
 @commands.command("redrive")
@@ -209,7 +211,14 @@ def redrive_tasks(
     """Put dead letters back as if they were new: without attempts, ready now."""
     place = _place(given, contract, target)
     _Many(
-        place, place.named(queue), tasks, everything, "dead", "redriven", "go back to the queue as new", queues.redriven
+        place,
+        place.named(queue),
+        tasks,
+        everything,
+        "dead",
+        "redriven",
+        "go back to the queue as new",
+        changes.redrive_queue,
     ).do(lambda one: one.stat.dead, yes=yes, as_json=as_json)
 
 
@@ -231,10 +240,8 @@ def purge_tasks(
     if dead == waiting:
         raise WrongUse("say what shall be deleted: either --dead or --waiting")
     place = _place(given, contract, target)
-    if dead:
-        state, purged = "dead", queues.purged_dead
-    else:
-        state, purged = "waiting", queues.purged_waiting
+    purged: Changed = changes.purge_queue_dead if dead else changes.purge_queue_waiting
+    state = "dead" if dead else "waiting"
     _Many(place, place.named(queue), tasks, everything, state, "purged", "be deleted for good", purged).do(
         lambda one: one.stat.dead if dead else one.stat.ready + one.stat.delayed, yes=yes, as_json=as_json
     )
@@ -248,7 +255,8 @@ def pause_queue(
     """Hand out nothing more of a queue, to no worker, at once. What is taken is finished."""
     place = _place(given, contract, target)
     found = place.named(queue)
-    show_facts(run(partial(queues.paused, place.app, found)).facts, as_json=as_json)
+    paused = carry_out(place.app, lambda operator: changes.pause_queue(operator, found))
+    show_facts(paused.facts, as_json=as_json)
     say(f"it is paused. To let it go on: `{place.command('resume', found)}`.")
 
 
@@ -273,7 +281,8 @@ def resume_queue(
     if not is_confirmed(f"{Count(before.stat.ready, COUNT_MAX)} ready tasks of {found} may be taken again.", yes=yes):
         show_facts(before.facts, as_json=as_json)
         raise end_unconfirmed(given)
-    show_facts(run(partial(queues.resumed, place.app, found)).facts, as_json=as_json)
+    resumed = carry_out(place.app, lambda operator: changes.resume_queue(operator, found))
+    show_facts(resumed.facts, as_json=as_json)
     say(f"it goes on. See it: `{place.command('show', found)}`.")
 
 
@@ -303,15 +312,16 @@ def set_queue(
     place = _place(given, contract, target)
     found = place.named(queue)
     before = place.standing(found)
-    changes = differences(queues.settings_facts(before.settings), queues.settings_facts(change(before.settings)))
-    if not changes:
+    told = differences(queues.settings_facts(before.settings), queues.settings_facts(change(before.settings)))
+    if not told:
         show_facts(before.facts, as_json=as_json)
         say(f"nothing to do: it is so already. See it: `{place.command('show', found)}`.")
         return
-    if not is_confirmed(f"of {found} will be changed: {changes}.", yes=yes):
+    if not is_confirmed(f"of {found} will be changed: {told}.", yes=yes):
         show_facts(before.facts, as_json=as_json)
         raise end_unconfirmed(given)
-    show_facts(run(partial(queues.changed, place.app, found, change)).facts, as_json=as_json)
+    changed = carry_out(place.app, lambda operator: changes.set_queue(operator, found, change))
+    show_facts(changed.facts, as_json=as_json)
     say(f"changed. See it: `{place.command('show', found)}`.")
 
 
@@ -334,7 +344,7 @@ def _number(option: str, text: str | None) -> int | None:
     return int(text)
 
 
-Changed = Callable[[App, Named, Sequence[int] | None, Callable[[int], None]], Awaitable[int]]
+Changed = Callable[[Operator, Named, Sequence[int] | None, Callable[[int], object]], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +378,7 @@ class _Many:
             show_facts(self._facts(0), as_json=as_json)
             raise end_unconfirmed(self.place.given)
         with progress(self.done, there.value if ids is None else len(ids)) as told:
-            done = run(partial(self.change, self.place.app, self.queue, ids, told))
+            done = carry_out(self.place.app, lambda operator: self.change(operator, self.queue, ids, told))
         show_facts(self._facts(done), as_json=as_json)
         self._end(done, ids)
 

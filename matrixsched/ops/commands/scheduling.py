@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from matrixsched.app import App
-from matrixsched.calls import Exists, Scheduled
+from matrixsched.calls import Call, Exists, Scheduled
 from matrixsched.errors import ActionExists, WrongUse
+from matrixsched.ops import changes
 from matrixsched.ops.actions import payload_for
 from matrixsched.ops.commands.repeating import (
     CronOption,
@@ -23,7 +24,16 @@ from matrixsched.ops.commands.repeating import (
     ZoneOption,
     read_repeat,
 )
-from matrixsched.ops.commands.toolkit import AsJson, Given, end_unconfirmed, is_confirmed, run, taking, text_option
+from matrixsched.ops.commands.toolkit import (
+    AsJson,
+    Given,
+    by_command,
+    end_unconfirmed,
+    is_confirmed,
+    run,
+    taking,
+    text_option,
+)
 from matrixsched.ops.reading import read_duration, read_payload, read_time
 from matrixsched.ops.render import Facts, as_argument, say, show_facts
 from matrixsched.ops.settings import OF_THE_DATABASE
@@ -137,9 +147,13 @@ def _payload(app: App, handler: str, text: str | None, *, is_checked: bool) -> o
 
 
 def _writing(app: App, handler: str, asked: Mapping[str, Any]) -> Callable[[], Awaitable[Scheduled]]:
+    options = dict(asked)
+    exists, expected_guid = options.pop("exists", "replace"), options.pop("expected_guid", None)
+
     async def write() -> Scheduled:
         async with app:
-            return await app.schedule(handler, **asked)
+            call = Call(handler, **options)
+            return await changes.schedule(by_command(app), call, exists=exists, expected_guid=expected_guid)
 
     return write
 

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from matrixsched.errors import WrongUse
-from matrixsched.ops import semaphores
+from matrixsched.ops import changes, semaphores
 from matrixsched.ops.commands.toolkit import (
     AsJson,
     Given,
     Yes,
+    carry_out,
     end_unconfirmed,
     is_confirmed,
     run,
@@ -130,7 +131,7 @@ def set_semaphore(
         places = ACTIVE_DEFAULT if active is None else active
         asked = usual_try_release(places) if try_release is None else try_release
         wanted = Semaphore(key=key, active=places, try_release=asked, hold_for=duration)
-        found = run(partial(semaphores.created, app, wanted))
+        found = carry_out(app, lambda operator: changes.create_semaphore(operator, wanted))
         done = "created" if found.semaphore == wanted else "somebody else has just created it otherwise"
     else:
         if active is None and try_release is None and duration is None and not for_good:
@@ -145,8 +146,9 @@ def set_semaphore(
         if not is_confirmed(_plan(before, wanted), yes=yes):
             show_facts(before.facts, as_json=as_json)
             raise end_unconfirmed(given)
-        change = partial(semaphores.changed, hold_for=duration, holds_for_good=for_good)
-        found, done = run(partial(change, app, key, active, try_release)), "changed"
+        change = partial(changes.update_semaphore, hold_for=duration, holds_for_good=for_good)
+        found = carry_out(app, lambda operator: change(operator, key, active=active, try_release=try_release))
+        done = "changed"
     show_facts(found.facts, as_json=as_json)
     say(f"{done}. See who holds and who waits: `{_command(given, 'show', key)}`.")
 
@@ -168,15 +170,15 @@ def release_tasks(
     if not is_confirmed(_loss(key, found), yes=yes):
         show_rows([semaphores.task_facts(task) for task in found], as_json=as_json)
         raise end_unconfirmed(given)
-    released = run(partial(semaphores.released, app, key, ids))
+    released = carry_out(app, lambda operator: changes.release_tasks(operator, key, ids))
     show_rows([semaphores.task_facts(task) for task in found], as_json=as_json)
     say(f"{released:,} released. See who holds and who waits: `{_command(given, 'show', key)}`.")
 
 
 def _plan(before: Standing, wanted: Semaphore) -> str:
     was = before.semaphore
-    changes = differences(semaphores.settings_facts(was), semaphores.settings_facts(wanted))
-    plan = f"the semaphore {was.key!r} will be changed: {changes}."
+    told = differences(semaphores.settings_facts(was), semaphores.settings_facts(wanted))
+    plan = f"the semaphore {was.key!r} will be changed: {told}."
     surplus = before.counts.held - wanted.active
     if wanted.active < was.active and surplus > 0:
         plan += f" {before.counts.held:,} hold places: at least {surplus:,} of them, the least important, will be asked"

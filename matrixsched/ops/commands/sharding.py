@@ -8,8 +8,8 @@ from uuid import UUID
 
 import typer
 
-from matrixsched.ops import shards
-from matrixsched.ops.commands.toolkit import AsJson, Given, Yes, run, taking
+from matrixsched.ops import changes, shards
+from matrixsched.ops.commands.toolkit import AsJson, Given, Yes, carry_out, run, taking
 from matrixsched.ops.exits import DONE, FAILED, WRONG_USE
 from matrixsched.ops.render import say, show_facts, show_rows
 from matrixsched.ops.settings import OF_THE_DATABASE
@@ -40,7 +40,11 @@ def release_shard(
     as_json: AsJson = False,
 ) -> None:
     """Free a shard's lock. Its holder, if it lives, notices and writes nothing more."""
-    release = run(partial(shards.release, given.app(), shard, guid, confirmed=yes))
+    app = given.app()
+    if yes:
+        release = carry_out(app, lambda operator: changes.release_shard(operator, shard, guid))
+    else:
+        release = run(partial(shards.release, app, shard, guid, confirmed=False))
     show_facts(release.facts, as_json=as_json)
     say(release.said(given.options()))
     raise typer.Exit({"free": DONE, "released": DONE, "lost": FAILED, "unconfirmed": WRONG_USE}[release.verdict])

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from matrixsched.errors import MatrixSchedError, WrongUse
-from matrixsched.ops import templates
+from matrixsched.ops import changes, templates
 from matrixsched.ops.commands.toolkit import (
     AsJson,
     Given,
     Yes,
+    carry_out,
     end_unconfirmed,
     is_confirmed,
     progress,
@@ -103,22 +104,25 @@ def set_template(
     if before is not None:
         if change == TemplateChange():
             raise WrongUse(f"the template {name!r} exists, and {_NOTHING_GIVEN}, as in --weight 2")
-        changes = differences(before.row, before.after(change).row)
-        if not changes:
+        told = differences(before.row, before.after(change).row)
+        if not told:
             show_facts(before.row, as_json=as_json)
             say(f"nothing to do: it is so already. See all: `matrixsched templates list{given.options()}`.")
             return
-        _confirm(given, f"the template {name!r} will be changed: {changes}.", before, yes=yes, as_json=as_json)
-    setting = partial(
-        app.templates.set,
-        name,
-        distribution=distribution,
-        windows=window or None,
-        max_speed=max_speed,
-        zone=zone,
-        weight=weight,
+        _confirm(given, f"the template {name!r} will be changed: {told}.", before, yes=yes, as_json=as_json)
+    carry_out(
+        app,
+        lambda operator: changes.set_template(
+            operator,
+            name,
+            distribution=distribution,
+            windows=window or None,
+            max_speed=max_speed,
+            zone=zone,
+            weight=weight,
+        ),
     )
-    found = run(partial(templates.changed, app, setting))
+    found = run(partial(templates.standing, app, name))
     show_facts(found.row, as_json=as_json)
     say(f"{'created' if before is None else 'changed'}. See all: `matrixsched templates list{given.options()}`.")
 
@@ -136,7 +140,8 @@ def pause_template(
 ) -> None:
     """Send nothing more of a template, at once. Its messages stay, and expire where they have an end."""
     app, end = given.app(), _end(duration, until)
-    found = run(partial(templates.changed, app, lambda: app.templates.pause(name, end)))
+    carry_out(app, lambda operator: changes.pause_template(operator, name, end))
+    found = run(partial(templates.standing, app, name))
     show_facts(found.row, as_json=as_json)
     say(f"it is paused {found.pause}. To let it go on: `{_command(given, 'resume', name)}`.")
 
@@ -153,7 +158,8 @@ def resume_template(given: Given, name: Name, yes: Yes = False, as_json: AsJson 
         return
     plan = f"{_messages(before)} of the template {name!r} may be sent again."
     _confirm(given, plan, before, yes=yes, as_json=as_json)
-    after = run(partial(templates.changed, app, lambda: app.templates.resume(name)))
+    carry_out(app, lambda operator: changes.resume_template(operator, name))
+    after = run(partial(templates.standing, app, name))
     show_facts(after.row, as_json=as_json)
     say(f"it goes on. See all: `matrixsched templates list{given.options()}`.")
 
@@ -178,7 +184,7 @@ def stop_template(given: Given, name: Name, yes: Yes = False, as_json: AsJson = 
                 facts["cancelled"] = cancelled
                 told(cancelled)
 
-            run(partial(templates.stopped, app, name, note))
+            carry_out(app, lambda operator: changes.stop_template(operator, name, progress=note))
     except (KeyboardInterrupt, MatrixSchedError):
         show_facts(facts, as_json=as_json)
         say(f"stopped half-way: what is cancelled stays cancelled. To go on: `{given.again('--yes')}`.")
@@ -194,7 +200,7 @@ def remove_template(given: Given, name: Name, yes: Yes = False, as_json: AsJson 
     app = given.app()
     before = run(partial(templates.standing, app, name))
     _confirm(given, f"the template {name!r} will be removed.", before, yes=yes, as_json=as_json)
-    run(partial(templates.removed, app, name))
+    carry_out(app, lambda operator: changes.remove_template(operator, name))
     show_facts(before.row, as_json=as_json)
     say(f"removed. See what is left: `matrixsched templates list{given.options()}`.")
 
@@ -249,15 +255,16 @@ def set_quota(
     app = given.app()
     settings = run(partial(templates.settings, app))
     before, after = templates.quota_facts(settings), templates.quota_facts(check_quota_change(**wanted)(settings))
-    changes = differences(before, after)
-    if not changes:
+    told = differences(before, after)
+    if not told:
         show_facts(before, as_json=as_json)
         say(f"nothing to do: it is so already. See it: `matrixsched quota show{given.options()}`.")
         return
-    if not is_confirmed(f"for all templates will be changed: {changes}.", yes=yes):
+    if not is_confirmed(f"for all templates will be changed: {told}.", yes=yes):
         show_facts(before, as_json=as_json)
         raise end_unconfirmed(given)
-    show_facts(templates.quota_facts(run(partial(templates.settings_changed, app, wanted))), as_json=as_json)
+    written = carry_out(app, lambda operator: changes.set_quota(operator, **wanted))
+    show_facts(templates.quota_facts(written), as_json=as_json)
     say(f"changed, from the next window on. See it: `matrixsched quota show{given.options()}`.")
 
 

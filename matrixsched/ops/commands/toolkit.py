@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import inspect
 import os
 import re
 import shlex
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +34,9 @@ from matrixsched.config import (
 from matrixsched.errors import BadDatabaseUrl
 from matrixsched.ops.exits import WRONG_USE
 from matrixsched.ops.loading import load_app
+from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import console, say
+from matrixsched.rules.audit import Via
 from matrixsched.store.opening import is_in_memory
 
 T = TypeVar("T")
@@ -187,7 +191,26 @@ def run(work: Callable[[], Awaitable[T]]) -> T:
     return anyio.run(work)
 
 
-# Changes are said before they are made.
+# Changes are said before they are made, and written down.
+
+
+def by_command(app: App) -> Operator:
+    """Whoever typed the command, as the machine knows them."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may know no name for its user
+        user = f"user {os.getuid()}"
+    return Operator(app, f"{user}@{socket.gethostname()}", Via.COMMAND)
+
+
+def carry_out(app: App, change: Callable[[Operator], Awaitable[T]]) -> T:
+    """A change, with its entry in the audit log."""
+
+    async def changed() -> T:
+        async with app:
+            return await change(by_command(app))
+
+    return run(changed)
 
 
 def is_confirmed(plan: str, *, yes: bool) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from http import HTTPStatus
 
 import anyio
 from starlette.requests import HTTPConnection, Request
 
 from matrixsched.app import App
+from matrixsched.errors import DatabaseError, OutcomeUnknown
 from matrixsched.ops.fleet import Overview, overview
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.web.access import Access, Role, Visitor
 from matrixsched.ops.web.forecasts import Forecasts
-from matrixsched.ops.web.problems import Refused
+from matrixsched.ops.web.problems import Refused, half_way
 from matrixsched.rules.audit import Via
 from matrixsched.rules.forecast import Forecast
 
@@ -67,6 +69,17 @@ def visitor_of(request: HTTPConnection) -> Visitor:
             headers={"WWW-Authenticate": "Bearer"},
         )
     return visitor
+
+
+@contextmanager
+def telling_what_is_done(operator: Operator | None) -> Iterator[None]:
+    """Around a change: if the database goes away in the middle of it, it is not told that nothing was done."""
+    try:
+        yield
+    except DatabaseError as error:
+        if operator is None or not operator.done or isinstance(error, OutcomeUnknown):
+            raise
+        raise half_way(operator.done, error) from error
 
 
 def operator_of(request: Request, via: Via) -> Operator:

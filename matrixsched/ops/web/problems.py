@@ -76,6 +76,16 @@ def refusal_of(error: MatrixSchedError) -> Refused:
     return Refused(status, str(error), headers=headers)
 
 
+def half_way(done: Sequence[Mapping[str, object]], error: MatrixSchedError) -> Refused:
+    """An error after something was done already: that stays, and nobody may be told that nothing was."""
+    said = "; ".join(", ".join(f"{name} {value}" for name, value in one.items()) for one in done if one)
+    return Refused(
+        HTTPStatus.GATEWAY_TIMEOUT,
+        f"this stopped half-way. What is done stays done{f' ({said})' if said else ''}: see how it stands, and send "
+        f"the same again to go on. It was stopped by: {error}",
+    )
+
+
 def problem(refused: Refused, *, instance: str = "") -> JSONResponse:
     """`type` is about:blank: the status tells the kind, `detail` what is wrong here and what to do."""
     body: dict[str, object] = {

@@ -121,8 +121,10 @@ class PostgresQueues(PostgresAsking, QueueShared):
         return QueueCounts(rows[0]["now"], stats)
 
     @transition
-    def redrive(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Conversation[int]:
-        chosen = yield from self._chosen("dead_letters.ids", queue, ids, limit)
+    def redrive(
+        self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool, died_by: datetime | None = None
+    ) -> Conversation[int]:
+        chosen = yield from self._chosen_dead(queue, ids, limit, died_by)
         rows = (yield self._query("dead_letters.redrive", queue=queue, ids=chosen, tell=tell)) if chosen else []
         return len(rows)
 

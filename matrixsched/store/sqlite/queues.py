@@ -124,8 +124,10 @@ class SqliteQueues(SqliteAsking, QueueShared):
         return QueueCounts(moment_of(now), stats)
 
     @transition
-    def redrive(self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool) -> Conversation[int]:
-        chosen = yield from self._chosen("dead_letters.ids", queue, ids, limit)
+    def redrive(
+        self, queue: int, *, ids: Sequence[int] | None, limit: int, tell: bool, died_by: datetime | None = None
+    ) -> Conversation[int]:
+        chosen = yield from self._chosen_dead(queue, ids, limit, died_by)
         rows = (yield self._query("dead_letters.redrive", queue=queue, ids=chosen)) if chosen else []
         if rows:
             yield self._query("dead_letters.purge", queue=queue, ids=[row["id"] for row in rows])

@@ -18,6 +18,7 @@ from matrixsched.ops.operator import audit_page
 from matrixsched.ops.web.api import actions
 from matrixsched.ops.web.api.cursors import cursor_of
 from matrixsched.rules.action import State
+from matrixsched.rules.audit import AuditOutcome, Via
 from matrixsched.rules.schedule import Cron, Every
 from matrixsched.web import dashboard
 from matrixsched.worker import Worker
@@ -469,6 +470,32 @@ async def test_a_finished_action_has_no_run_to_move_but_can_be_run_again(api: Ap
     assert (await app.get("a")).status.state is State.LIVE
 
 
+async def test_what_replaces_an_action_is_written_down_and_what_is_new_is_not(api: Api, app: App) -> None:
+    new = {"handler": "other", "delay": "1h"}
+    await api.done("PUT", "/actions/a", new)
+    await api.done("POST", "/actions", new | {"id": "b"})
+    await api.done("POST", "/bulk/actions/schedule", {"calls": [new | {"id": "c"}, new]})
+    await api.done("POST", "/actions", new | {"id": "a", "exists": "keep"})
+    assert await audit_page(app) == []
+
+    await api.done("PUT", "/actions/a", new)
+    (entry,) = await audit_page(app)
+    assert (entry.verb, entry.subject, entry.via, entry.outcome) == ("replace", "a", Via.API, AuditOutcome.DONE)
+    assert entry.before["guid"] != entry.after["guid"] == (await api.get("/actions/a"))["guid"]
+    await api.done("POST", "/actions", new | {"id": "b"})
+    calls = [new | {"id": id} for id in ("c", "b", "d")]
+    await api.done("POST", "/bulk/actions/schedule", {"calls": calls})
+    entries = {entry.subject: entry for entry in await audit_page(app)}
+    assert entries.keys() == {"a", "b", "b, c"}
+    assert (entries["b, c"].after["replaced"], entries["b, c"].after["created"]) == (2, 1)
+
+
+async def test_a_request_that_is_sent_again_is_no_replacement(api: Api, app: App) -> None:
+    for _ in range(2):
+        await api.done("POST", "/actions", {"handler": "other"}, headers={"Idempotency-Key": "once"})
+    assert await audit_page(app) == []
+
+
 # Many.
 
 
@@ -477,7 +504,7 @@ async def test_all_that_fit_are_changed_after_a_look_that_changes_nothing(api: A
         await app.schedule("other", id=f"a{number}", delay=timedelta(hours=1))
     await app.schedule("other", id="b", delay=timedelta(hours=1))
     look = await api.done("POST", "/bulk/actions/cancel", {"prefix": "a", "dry_run": True})
-    assert look == {"dry_run": True, "complete": True, "matched": 12, "changed": 0, "running": 0, "skipped": 0}
+    assert (look["dry_run"], look["complete"], look["matched"], look["changed"]) == (True, True, 12, 0)
     assert await audit_page(app) == []
     done = await api.done("POST", "/bulk/actions/cancel", {"prefix": "a"})
     assert (done["changed"], done["complete"], done["dry_run"]) == (12, True, False)

@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from support.away import leaving
 from support.queue_contract import CONTRACT
 from support.web_api import Api, calling
 
 from matrixsched import App
 from matrixsched.ops.operator import audit_page
+from matrixsched.rules.audit import AuditOutcome
+from matrixsched.rules.queues import NewItem
 from matrixsched.web import dashboard
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +129,36 @@ async def test_dead_letters_are_read_redriven_and_purged(api: Api, app: App) -> 
 async def test_an_unknown_queue_is_not_found(api: Api, app: App, queue: str, method: str, path: str, body: Any) -> None:
     await api.problem(404, method, f"/queues/{queue}{path}", body)
     assert await audit_page(app) == []
+
+
+async def test_tasks_that_are_sent_again_under_the_same_key_are_put_once(api: Api, app: App) -> None:
+    body = {"tasks": [{"data": {"number": n}} for n in range(3)]}
+    key = {"Idempotency-Key": "the first"}
+    first = await api.done("POST", "/queues/emails/tasks", body, headers=key)
+    again = await api.done("POST", "/queues/emails/tasks", body, headers=key)
+    assert first == again
+    assert (await api.get("/queues/emails"))["ready"] == 3
+    other = await api.done("POST", "/queues/emails/tasks", body, headers={"Idempotency-Key": "another"})
+    assert not set(other["ids"]) & set(first["ids"])
+    assert (await api.get("/queues/emails"))["ready"] == 6
+
+
+async def test_a_key_is_of_one_queue(api: Api) -> None:
+    key, encoded = {"Idempotency-Key": "the same"}, b64encode(b"task").decode()
+    body = {"tasks": [{"base64": encoded}]}
+    first = await api.done("POST", "/queues/emails/tasks", body, headers=key)
+    assert await api.done("POST", "/queues/sms/tasks", body, headers=key) != first
+    assert (await api.get("/queues/sms"))["ready"] == 1
+
+
+async def test_what_stops_half_way_is_told_as_that(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matrixsched.ops.queues.BATCH", 2)
+    storage = app.queues.storage
+    await storage.put_many([NewItem(queue=1, data=b"x")] * 5)
+    await set_aside(app, 5)
+    async with calling(dashboard(leaving(app, "purge_dead", times=1))) as api:
+        problem = await api.problem(504, "POST", "/queues/1/purge", {"all": True})
+        assert "purged 2" in problem["detail"]
+        await api.problem(503, "POST", "/queues/1/purge", {"all": True})
+    assert {entry.outcome for entry in await audit_page(app)} == {AuditOutcome.FAILED, AuditOutcome.REFUSED}
+    assert len(await storage.dead_letters(1)) == 3

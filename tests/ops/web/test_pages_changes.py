@@ -8,6 +8,7 @@ from datetime import timedelta
 from html import unescape
 
 import pytest
+from support.away import leaving
 from support.visits import Visitor, fields_of, visiting
 from support.web_api import OPERATOR, VIEWER
 
@@ -18,6 +19,7 @@ from matrixsched.ops.web.access import Tokens
 from matrixsched.ops.web.pages import bulk_changes
 from matrixsched.rules.action import State
 from matrixsched.rules.audit import AuditOutcome, Via
+from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
 
@@ -341,3 +343,158 @@ async def test_of_a_long_campaign_as_much_is_cancelled_as_fits_into_a_request(
     assert 0 < await app.templates.count("long") < 5
     (entry,) = await visitor.audited()
     assert (entry.outcome, entry.after["complete"]) == (AuditOutcome.DONE, False)
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """What somebody else does between the page that asks and the answer."""
+
+    path: str
+    done: Callable[[App], Awaitable[object]]
+    seen: Seen
+    stays: object
+    said: str
+
+
+async def one_more_message(app: App) -> None:
+    await app.schedule("remind", id="another", template="spring-sale", delay=HOUR)
+
+
+async def another_holder(app: App) -> None:
+    accounts = await app.semaphores.get("accounts")
+    await accounts.release("account-4")
+    app.clock.advance(timedelta(seconds=1))  # type: ignore[attr-defined]
+    await accounts.enqueue("account-4")
+
+
+async def is_known(app: App, id: str) -> bool:
+    accounts = await app.semaphores.get("accounts")
+    return id in [task.id for task in [*await accounts.holders(), *await accounts.waiting()]]
+
+
+MEANWHILE = [
+    Meanwhile(
+        "set_limit?name=global&rate=5/s",
+        lambda app: app.limits.set("global", "7/s"),
+        lambda app: rate(app, "global"),
+        "7/s",
+        "rate from 10000/min to 7/s",
+    ),
+    Meanwhile(
+        "set_limit?name=handler:new&rate=5/s",
+        lambda app: app.limits.set("handler:new", "7/s"),
+        lambda app: rate(app, "handler:new"),
+        "7/s",
+        "rate from none to 7/s",
+    ),
+    Meanwhile(
+        "remove_limit?name=global",
+        lambda app: app.limits.set("global", "7/s"),
+        lambda app: rate(app, "global"),
+        "7/s",
+        "rate from 10000/min to 7/s",
+    ),
+    Meanwhile(
+        "resume_limit?name=handler:send_sms",
+        lambda app: app.limits.slow_down("handler:send_sms", timedelta(days=2)),
+        lambda app: is_slowed(app, "handler:send_sms"),
+        True,
+        "slowed until from",
+    ),
+    Meanwhile(
+        "update_semaphore?key=accounts&active=5&try_release=2",
+        lambda app: app.semaphores.update("accounts", 4),
+        lambda app: active(app),
+        (4, 1),
+        "active from 3 to 4",
+    ),
+    Meanwhile(
+        "release_task?key=accounts&task=account-4",
+        another_holder,
+        lambda app: is_known(app, "account-4"),
+        True,
+        "enqueued at from",
+    ),
+    Meanwhile(
+        "stop_template?name=spring-sale",
+        one_more_message,
+        lambda app: app.templates.count("spring-sale"),
+        41,
+        "40 messages of spring-sale were shown to you, and there are 41 now",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MEANWHILE, ids=lambda case: case.path)
+async def test_what_was_changed_since_it_was_shown_is_left_with_an_explanation(
+    furnished: Visitor, case: Meanwhile
+) -> None:
+    app = furnished.app
+    fields = fields_of(await furnished.read(f"/change/{case.path}"))
+    await case.done(app)
+    known = len(await furnished.audited())
+    refused = await furnished.send(f"/change/{case.path.partition('?')[0]}", fields)
+    assert refused.status_code == 409
+    assert "nothing was done" in refused.text
+    assert case.said.lower() in unescape(refused.text).lower()
+    assert await case.seen(app) == case.stays
+    assert len(await furnished.audited()) == known
+    again = await furnished.confirm(f"/change/{case.path}")
+    assert again.status_code == 200
+
+
+@pytest.mark.parametrize("seen", ["", "{", "[]", "{}", '{"rate": "5/s"}'])
+async def test_a_form_that_does_not_say_what_was_shown_does_nothing(furnished: Visitor, seen: str) -> None:
+    fields = fields_of(await furnished.read("/change/remove_limit?name=global"))
+    assert (await furnished.send("/change/remove_limit", fields | {"seen": seen})).status_code == 400
+    assert await has_limit(furnished.app, "global")
+
+
+@pytest.mark.parametrize("verb", ["redrive_queue", "purge_queue_dead"])
+async def test_letters_that_died_after_they_were_shown_stay(
+    furnished: Visitor, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr("matrixsched.ops.queues.BATCH", 2)
+    app, storage = furnished.app, storage_of(furnished.app)
+    first = await storage.put(7, b"an old task, which dies late")
+    known = await dead(app)
+    fields = fields_of(await furnished.read(f"/change/{verb}?queue=7"))
+    clock.advance(timedelta(seconds=1))
+    while first not in [letter.id for letter in await storage.dead_letters(7)]:
+        await storage.set_aside([(task, "late") for task in await storage.get(7, 10)])
+    late = await dead(app) - known
+    answer = await furnished.send(f"/change/{verb}", fields)
+    assert answer.status_code == 200
+    assert await dead(app) == late > 0
+    assert first in [letter.id for letter in await storage.dead_letters(7)]
+
+
+async def test_where_the_database_goes_away_half_way_the_page_tells_what_is_done(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("matrixsched.templates.BATCH", 2)
+    await app.templates.set("long")
+    for number in range(5):
+        await app.schedule("remind", id=f"m:{number}", template="long", delay=HOUR)
+    async with visiting(leaving(app, "cancel_template_batch", times=1)) as visitor:
+        answer = await visitor.confirm("/change/stop_template?name=long")
+    assert answer.status_code == 504
+    assert "What is done stays done (cancelled 2)" in answer.text
+    assert await app.templates.count("long") == 3
+
+
+async def test_what_runs_is_left_as_it_is_by_run_all_now(app: App, visitor: Visitor) -> None:
+    said: list[str] = []
+
+    @app.action("long")
+    async def long() -> None:
+        said.append(await visitor.read("/change/bulk_run_now?q=a:"))
+        said.append((await visitor.confirm("/change/bulk_run_now?q=a:")).text)
+
+    await app.schedule("long", id="a:1")
+    await app.schedule("remind", id="a:2", delay=HOUR)
+    await Worker(app).run_due()
+    assert "1 of them are under way: these are left as they are" in said[0]
+    assert "1 of 2 were made due" in said[1]
+    assert "1 were left as they are: they run already" in said[1]
+    assert (await app.get("a:1")).meta.revision == 1

@@ -62,8 +62,7 @@ async def schedule_action(asked: Asked, body: ActionGiven) -> Reply[ScheduledTol
     nobody else uses that id; `exists: replace` would replace it once more. Without either, a second action is made.
     """
     call = body.call(asked.app, id=body.id, request_id=asked.request_id)
-    done = await asked.app.schedule(**call._asdict(), exists=body.exists)
-    return _written(asked, done)
+    return _written(asked, await changes.schedule(asked.operator, call, exists=body.exists))
 
 
 async def schedule_batch(asked: Asked, body: BatchGiven) -> BatchTold:
@@ -81,7 +80,7 @@ async def schedule_batch(asked: Asked, body: BatchGiven) -> BatchTold:
             "an id stands twice in one batch, and which of the two was meant is not known: leave out one of them",
             errors=[{"pointer": f"#/calls/{twice}/id", "detail": "is that of an earlier call"}],
         )
-    return batch_told(await asked.app.schedule_many(calls, exists=body.exists), ids)
+    return batch_told(await changes.schedule_many(asked.operator, calls, exists=body.exists), ids)
 
 
 async def replace_action(asked: Asked, body: Work) -> Reply[ScheduledTold]:
@@ -92,7 +91,7 @@ async def replace_action(asked: Asked, body: Work) -> Reply[ScheduledTold]:
     tells. With an `Idempotency-Key` it is done once, and answered with what became of it.
     """
     call = body.call(asked.app, id=asked.path["id"], request_id=asked.request_id)
-    return _written(asked, await asked.app.schedule(**call._asdict(), expected_guid=asked.expected_guid))
+    return _written(asked, await changes.schedule(asked.operator, call, expected_guid=asked.expected_guid))
 
 
 def _written(asked: Asked, done: Scheduled) -> Reply[ScheduledTold]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from hashlib import sha256
 from http import HTTPStatus
 
-import anyio
 from pydantic import Field
 
 from matrixsched.calls import check_filter
+from matrixsched.errors import DatabaseError
 from matrixsched.ops import bulk, changes
-from matrixsched.ops.bulk import ALLOWED, FINISHED_BADLY, Selection, Tally, Verb
+from matrixsched.ops.bulk import ALLOWED, FINISHED_BADLY, Part, Selection, Tally, Verb
 from matrixsched.ops.web.api.action_models import BATCH_MAX, Id
+from matrixsched.ops.web.api.cursors import part_cursor, part_in
 from matrixsched.ops.web.api.endpoint import Asked, Endpoint
-from matrixsched.ops.web.api.values import Given, Instant, Name, Told
+from matrixsched.ops.web.api.values import Cursor, Given, Instant, Name, Told
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.action import State
 from matrixsched.rules.names import check_name
 from matrixsched.store.values import ActionFilter
 
-WORK_S = 20.0
-"""So long one request works at most; what is left is for the next one."""
+WORK_FOR = timedelta(seconds=20)
+"""So long one request works at most, and ends what it has in hand; what is left is for the next one."""
 COUNT_MAX = 10_000
 
 
@@ -33,23 +36,28 @@ class BulkGiven(Given):
     due_before: Instant | None = None
     finished_since: Instant | None = Field(None, description="Only those that ended then or later.")
     dry_run: bool = Field(False, description="Change nothing, and tell how many there are.")
+    cursor: Cursor | None = Field(None, description="Of the answer before, to the same request; null: begin anew.")
 
 
 class BulkTold(Told):
-    """What became of them; in a dry run, what there is."""
+    """What became of them by this request; in a dry run, what there is."""
 
     dry_run: bool
-    complete: bool = Field(description="false: there are more. Send the same again; a dry run stops counting there.")
+    complete: bool = Field(description="false: there may be more. Send the same again with `next_cursor` as `cursor`.")
+    next_cursor: str | None = Field(description="Where the next request goes on; null: all were seen.")
     matched: int
     changed: int
     running: int = Field(description="Attempts under way, which are not stopped.")
-    skipped: int = Field(description="In another state, or changed by others meanwhile.")
+    skipped: int = Field(description="In another state, changed by others meanwhile, or left because they run.")
+    left_running: int = Field(description="Of those skipped: left as they are because they run already (run-now).")
 
 
 async def cancel_actions(asked: Asked, body: BulkGiven) -> BulkTold:
     """Cancel live actions: those named, or all that fit.
 
-    It works for 20 seconds at most; with `complete: false` send the same again. A dry run counts to 10,000.
+    It works for 20 seconds at most, and ends as well where the database goes away when some are done. With `complete:
+    false` send the same again with `next_cursor` as `cursor`: it goes on with those that were not seen. A dry run
+    counts to 10,000.
     """
     return await _change(asked, "cancel", body, usual=(State.LIVE,))
 
@@ -57,7 +65,9 @@ async def cancel_actions(asked: Asked, body: BulkGiven) -> BulkTold:
 async def run_actions_now(asked: Asked, body: BulkGiven) -> BulkTold:
     """Make actions due at once: those named, or all live ones that fit, or those in the states that are given.
 
-    As for the others. Who is named is run again also if it is finished; sent twice it may run twice.
+    As for the others. Who is named is run again also if it is finished. Actions of which an attempt is under way are
+    left as they are: `left_running` tells how many. If the answer is lost and the same is sent again, what was made
+    due and ran may run twice.
     """
     return await _change(asked, "run_now", body, usual=(State.LIVE,))
 
@@ -65,33 +75,49 @@ async def run_actions_now(asked: Asked, body: BulkGiven) -> BulkTold:
 async def redrive_actions(asked: Asked, body: BulkGiven) -> BulkTold:
     """Run actions again that failed, were quarantined or expired: those named, or all that fit.
 
-    It works for 20 seconds at most; with `complete: false` send the same again. A dry run counts to 10,000.
+    As for the others. What ends badly after the first request, perhaps once more, is left for another one that begins
+    anew.
     """
     return await _change(asked, "redrive", body, usual=FINISHED_BADLY)
 
 
 async def _change(asked: Asked, verb: Verb, body: BulkGiven, usual: tuple[State, ...]) -> BulkTold:
+    mark = _mark(verb, body)
     selection = _selection(verb, body, usual)
-    if body.dry_run or body.ids:
-        # Of those that are named all must be there before the first is changed.
-        counted = await bulk.count(asked.app, verb, selection, count_max=COUNT_MAX)
-        if body.dry_run:
-            return _told(counted, dry_run=True, complete=counted.matched < COUNT_MAX)
-    tally = Tally(verb)
-    with anyio.move_on_after(WORK_S) as working:
-        await changes.change_many(asked.operator, verb, selection, tally)
-    return _told(tally, dry_run=False, complete=not working.cancelled_caught)
+    part = Part(selection, WORK_FOR, part_in(mark, selection.states, body.cursor))
+    leaves_running = verb == "run_now"
+    if body.dry_run:
+        counted = await bulk.count(asked.app, verb, part, count_max=COUNT_MAX, leaves_running=leaves_running)
+        return _told(counted, part, mark, dry_run=True)
+    if body.ids and body.cursor is None:
+        # All must be there before the first is changed.
+        await bulk.count(asked.app, verb, part.selection)
+    tally = Tally(verb, leaves_running)
+    try:
+        await changes.change_many(asked.operator, verb, part, tally)
+    except DatabaseError:
+        if not tally.changed:
+            raise
+    return _told(tally, part, mark, dry_run=False)
 
 
-def _told(tally: Tally, *, dry_run: bool, complete: bool) -> BulkTold:
+def _told(tally: Tally, part: Part, mark: str, *, dry_run: bool) -> BulkTold:
     return BulkTold(
         dry_run=dry_run,
-        complete=complete,
+        complete=part.is_complete,
+        next_cursor=None if part.goes_on is None else part_cursor(mark, part.goes_on),
         matched=tally.matched,
         changed=tally.changed,
         running=tally.running,
         skipped=tally.skipped,
+        left_running=tally.left_running,
     )
+
+
+def _mark(verb: Verb, body: BulkGiven) -> str:
+    """Of what is asked for: a cursor of anything else would skip what nobody saw."""
+    asked = body.model_dump_json(exclude={"cursor"})
+    return sha256(f"{verb} {asked}".encode()).hexdigest()[:16]
 
 
 def _selection(verb: Verb, body: BulkGiven, usual: tuple[State, ...]) -> Selection:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NoReturn
 from uuid import UUID
 
 from matrixsched.errors import BadInput
+from matrixsched.ops.bulk import GoesOn
 from matrixsched.ops.web.problems import Refused
+from matrixsched.rules.action import State
 from matrixsched.rules.audit import AuditEntry, Via
-from matrixsched.rules.names import check_name
+from matrixsched.rules.names import SHARDS_MAX, check_name
+from matrixsched.rules.times import check_integer
 from matrixsched.store.looking import Place
 
 
-def cursor_of(kind: str, *place: str | int) -> str:
-    return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
+def cursor_of(kind: str, *place: str | int | None) -> str:
+    return base64.urlsafe_b64encode(json.dumps([kind, *place], ensure_ascii=False).encode()).decode().rstrip("=")
 
 
 def text_in(kind: str, cursor: str | None) -> str | None:
@@ -84,6 +88,44 @@ def entry_in(cursor: str | None) -> AuditEntry | None:
                 _refuse()
             return AuditEntry(guid=known, who="", via=Via.API, verb="", subject="", before={}, asked_at=at, after={})
     _refuse()
+
+
+def part_cursor(mark: str, goes_on: GoesOn) -> str:
+    """Of a change of many; `mark` is of the request that it is for."""
+    place = goes_on.place
+    where = (None, None, None) if place is None else (place.shard, place.id, _text(place.finished_at))
+    return cursor_of("part", mark, _text(goes_on.began_at), goes_on.state, *where, goes_on.named)
+
+
+def part_in(mark: str, states: Sequence[State], cursor: str | None) -> GoesOn | None:
+    """Only of the same request, one of these states."""
+    match _place("part", cursor):
+        case []:
+            return None
+        case [str(known), str(began), (None | str()) as state, shard, id, ended, int(named)] if known == mark:
+            try:
+                place = None if id is None else Place(_shard(shard), check_name("cursor", id), _moment(ended))
+                known_state = None if state is None else states[states.index(State(state))]
+                return GoesOn(_known(began), known_state, place, max(0, named))
+            except (TypeError, ValueError, OverflowError):  # nobody but us makes one that gets here, and is right
+                _refuse()
+    _refuse()
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else _known(text)
+
+
+def _known(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _shard(number: int) -> int:
+    return check_integer("cursor", number, least=0, most=SHARDS_MAX)
 
 
 def _place(kind: str, cursor: str | None) -> list[Any]:

@@ -42,7 +42,9 @@ which part of the request, where several may be wrong. What is refused by 4xx ch
 **Once, though the answer was lost.** If the connection broke, or the answer is 504, a change may be done or not. Send
 the same request again with the same `Idempotency-Key`, a UUID for example: it is done once. Or name the version that
 you saw by `If-Match`: a second try finds another one, and is 412. For what takes neither, its description says what
-comes of it. 503 means that nothing was done: try again after `Retry-After` seconds.
+comes of it. Where the database goes away in the middle of a change of many, the answer is 504, and tells what is done;
+those of `/bulk` are 200 then, with `complete: false` and a cursor to go on with. 503 means that nothing was done: try
+again after `Retry-After` seconds.
 """
 
 
@@ -85,7 +87,7 @@ _WHY: Final[dict[HTTPStatus, str]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: "It can be read, but not be taken.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "A mistake of the server: its log tells more. A change may be done or not.",
     HTTPStatus.SERVICE_UNAVAILABLE: "The database cannot be asked now; nothing was done.",
-    HTTPStatus.GATEWAY_TIMEOUT: "It may be done or not: see above, how to send it again.",
+    HTTPStatus.GATEWAY_TIMEOUT: "It may be done or not, or a part of it: see above, how to send it again.",
 }
 
 

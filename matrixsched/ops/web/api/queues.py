@@ -225,12 +225,13 @@ class PutTold(Told):
 async def put_tasks(asked: Asked, body: QueueTasksGiven) -> Reply[PutTold]:
     """Put up to 1,000 tasks into a queue, all or none.
 
-    Sent again they are put again: if the answer was lost, GET the tasks of the queue, or schedule an action that puts
-    a task instead, which is done once with its Idempotency-Key.
+    If the answer is lost, or is 504, they may be put or not. Send them again with the same `Idempotency-Key`: they are
+    put once, and answered with the ids that they have. Without one they are put again.
     """
     queue = await _named(asked)
     items = [_item(queue, place, task) for place, task in enumerate(body.tasks)]
-    return Reply(PutTold(ids=await queues.put_many(asked.app, queue, items)), CREATED)
+    guid = queues.request_guid(queue, asked.request_id)
+    return Reply(PutTold(ids=await queues.put_many(asked.app, queue, items, request_guid=guid)), CREATED)
 
 
 def _item(queue: Named, place: int, task: QueueTaskGiven) -> NewItem:
@@ -289,13 +290,13 @@ class PurgedTold(Told):
 
 
 async def redrive_letters(asked: Asked, body: LettersGiven) -> RedrivenTold:
-    """Put dead letters back as if they were new. Sent again it finds those that are left."""
+    """Put dead letters back as if they were new. Sent again, also after 504, it finds those that are left."""
     chosen = body.chosen
     return RedrivenTold(redriven=await changes.redrive_queue(asked.operator, await _named(asked), chosen))
 
 
 async def purge_letters(asked: Asked, body: LettersGiven) -> PurgedTold:
-    """Delete dead letters for good. Sent again it finds those that are left."""
+    """Delete dead letters for good. Sent again, also after 504, it finds those that are left."""
     chosen = body.chosen
     return PurgedTold(purged=await changes.purge_queue_dead(asked.operator, await _named(asked), chosen))
 
@@ -306,7 +307,7 @@ ENDPOINTS = (
     Endpoint("POST", "/queues/{queue}/pause", pause_queue),
     Endpoint("POST", "/queues/{queue}/resume", resume_queue),
     Endpoint("GET", "/queues/{queue}/tasks", peek_tasks, Role.VIEWER),
-    Endpoint("POST", "/queues/{queue}/tasks", put_tasks, succeeds=(CREATED,)),
+    Endpoint("POST", "/queues/{queue}/tasks", put_tasks, succeeds=(CREATED,), takes_request_id=True),
     Endpoint("GET", "/queues/{queue}/dead-letters", list_dead_letters, Role.VIEWER),
     Endpoint("POST", "/queues/{queue}/redrive", redrive_letters),
     Endpoint("POST", "/queues/{queue}/purge", purge_letters),

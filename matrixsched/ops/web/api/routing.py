@@ -20,7 +20,7 @@ from matrixsched.ops.web.api.reading import JSON, read_body, read_guid, read_que
 from matrixsched.ops.web.api.remedies import refusal_of
 from matrixsched.ops.web.api.table import ENDPOINTS, PREFIX
 from matrixsched.ops.web.confided import check_confided
-from matrixsched.ops.web.desk import desk_of, operator_of, visitor_of
+from matrixsched.ops.web.desk import desk_of, operator_of, telling_what_is_done, visitor_of
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.audit import Via
 
@@ -75,7 +75,8 @@ class Api:
             if endpoint.body is not None:
                 given["body"] = body
         async with desk.open():
-            return respond(await endpoint.function(asked, **given))
+            with telling_what_is_done(who):
+                return respond(await endpoint.function(asked, **given))
 
     def _find(self, method: str, segments: tuple[str, ...]) -> tuple[Endpoint, Mapping[str, str]]:
         known = next((known for known in self._by_path if _fits(known, segments)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from http import HTTPStatus
 from math import ceil
 from typing import Annotated, Any, Self
@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from matrixsched.ops import changes, templates
 from matrixsched.ops.templates import COUNT_MAX, Standing
 from matrixsched.ops.web.access import Role
-from matrixsched.ops.web.api.bulk import WORK_S
+from matrixsched.ops.web.api.bulk import WORK_FOR
 from matrixsched.ops.web.api.cursors import cursor_of, text_in
 from matrixsched.ops.web.api.endpoint import Asked, Endpoint
 from matrixsched.ops.web.api.values import (
@@ -144,10 +144,10 @@ class StoppedTold(Told):
 async def stop_template(asked: Asked) -> StoppedTold:
     """Cancel all messages of a template that wait; attempts under way come to their end.
 
-    It works for 20 seconds at most; with `complete: false` send the same again.
+    It works for 20 seconds at most; with `complete: false`, or after an answer of 504, send the same again: it goes on
+    with those that are left.
     """
-    within = timedelta(seconds=WORK_S)
-    cancelled, is_complete = await changes.stop_template(asked.operator, asked.path["name"], within=within)
+    cancelled, is_complete = await changes.stop_template(asked.operator, asked.path["name"], within=WORK_FOR)
     return StoppedTold(cancelled=cancelled, complete=is_complete)
 
 

@@ -34,6 +34,12 @@ TITLES: dict[Verb, tuple[str, str]] = {
 }
 BUTTONS: dict[Verb, str] = {"cancel": "Cancel them", "run_now": "Run them now", "redrive": "Redrive them"}
 
+RUNNING: dict[Verb, str] = {
+    "cancel": "these come to their end",
+    "run_now": "these are left as they are, for they run already",
+    "redrive": "these come to their end, and run again after it",
+}
+
 
 @dataclass(slots=True)
 class Stretch:
@@ -52,6 +58,10 @@ class Stretch:
     @property
     def in_words(self) -> str:
         return self.search.in_words
+
+    @property
+    def is_complete(self) -> bool:
+        return self.goes_on is None
 
     async def of(self, app: App) -> AsyncIterator[Action]:
         ends, place = app.clock.monotonic() + self.within.total_seconds(), self.after
@@ -110,7 +120,7 @@ def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
         if stretch.count > AT_ONCE_MAX or is_partly_seen:
             says.append(f"They are changed {AT_ONCE_MAX:,} at a time at most; you are asked to go on after that.")
         if running:
-            says.append(f"Attempts of {running:,} of them are under way: these come to their end.")
+            says.append(f"Attempts of {running:,} of them are under way: {RUNNING[verb]}.")
         return Proposal(
             title=title,
             says=says,
@@ -128,12 +138,15 @@ def carrying_out(verb: Verb) -> Callable[[Visit, Operator, Given], Awaitable[Hap
     async def carry_out(visit: Visit, operator: Operator, given: Given) -> Happened:
         search = _search(given, verb)
         stretch = Stretch(search, read_place(given.text_or_none("after") or ""), AT_ONCE_MAX, CHANGE_WITHIN)
-        tally = Tally(verb)
+        tally = Tally(verb, leaves_running=verb == "run_now")
         await changes.change_many(operator, verb, stretch, tally)
         facts: Facts = tally.facts
         says = [f"{tally.changed:,} of {tally.matched:,} were {DONE_WORD[verb].replace('_', ' ')}."]
-        if tally.skipped:
-            says.append(f"{tally.skipped:,} were skipped: somebody else changed them meanwhile.")
+        if tally.left_running:
+            says.append(f"{tally.left_running:,} were left as they are: they run already.")
+        if tally.skipped > tally.left_running:
+            others = tally.skipped - tally.left_running
+            says.append(f"{others:,} were skipped: somebody else changed them meanwhile.")
         next_step = None
         if stretch.goes_on is not None:
             says.append("There may be more that fit.")

@@ -6,15 +6,18 @@ more, nothing is done. It also carries a proof that it is a form of ours, made f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from uuid import UUID
 
 from starlette.responses import Response
 
 from matrixsched.ops.operator import Operator
-from matrixsched.ops.render import Facts
+from matrixsched.ops.render import Facts, differences, plain
+from matrixsched.ops.web.desk import telling_what_is_done
 from matrixsched.ops.web.pages.visit import Visit
 from matrixsched.ops.web.problems import Refused
 
@@ -76,11 +79,41 @@ class Given:
     def integer_or_none(self, name: str) -> int | None:
         return None if self.text_or_none(name) is None else self.integer(name)
 
+    def moment(self, name: str) -> datetime:
+        try:
+            return datetime.fromisoformat(self.text(name)).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise Refused(HTTPStatus.BAD_REQUEST, f"the field {name!r} must be a time: open the page again") from None
+
     def guid(self, name: str) -> UUID:
         try:
             return UUID(self.text(name))
         except ValueError:
             raise Refused(HTTPStatus.BAD_REQUEST, f"the field {name!r} must be a guid: open the page again") from None
+
+
+SEEN_FIELD = "seen"
+
+
+def seen(facts: Facts) -> dict[str, str]:
+    """What the form carries of what was shown, so that nobody confirms what they have not seen."""
+    return {SEEN_FIELD: json.dumps(plain(facts))}
+
+
+def check_seen(given: Given, facts: Facts) -> None:
+    """Refused if it is not any more as it was shown."""
+    try:
+        before = json.loads(given.text(SEEN_FIELD))
+    except ValueError:
+        before = None
+    now = plain(facts)
+    if not isinstance(before, dict) or before.keys() != now.keys():
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the field {SEEN_FIELD!r} is damaged: open the page again")
+    if changed := differences(before, now):
+        raise Refused(
+            HTTPStatus.CONFLICT,
+            f"nothing was done: it was changed since it was shown to you, {changed}. Open the page again, and decide",
+        )
 
 
 Propose = Callable[[Visit, Given], Awaitable[Proposal]]
@@ -106,7 +139,9 @@ def change_page(changes: Changes) -> Callable[[Visit], Awaitable[Response]]:
 async def _carried_out(visit: Visit, carry_out: CarryOut) -> Response:
     fields = await visit.form()
     check_form(visit, fields)
-    happened = await carry_out(visit, visit.operator(), Given(fields))
+    operator = visit.operator()
+    with telling_what_is_done(operator):
+        happened = await carry_out(visit, operator, Given(fields))
     return visit.show("happened.html", page="", happened=happened)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from http import HTTPStatus
 
 from starlette.responses import Response
@@ -53,7 +54,9 @@ async def _found(visit: Visit, given: Given) -> queues.Standing:
 def _proposal(
     visit: Visit, standing: queues.Standing, title: str, says: str, button: str, *, task: str = "", grave: bool = False
 ) -> Proposal:
-    sends = {"queue": str(standing.queue.number)} | ({"task": task} if task else {})
+    # By when they died, not by their ids: an old task that dies after this was shown has a low one.
+    which = {"task": task} if task else {"died_by": standing.now.isoformat()}
+    sends = {"queue": str(standing.queue.number), **which}
     return Proposal(
         title=title,
         says=[says],
@@ -81,7 +84,7 @@ async def propose_resume(visit: Visit, given: Given) -> Proposal:
 async def propose_redrive(visit: Visit, given: Given) -> Proposal:
     standing, task = await _found(visit, given), given.text_or_none("task")
     count = Count(standing.stat.dead, COUNT_MAX)
-    what = f"The dead letter {task} goes" if task else f"All dead letters ({count}) go"
+    what = f"The dead letter {task} goes" if task else f"All dead letters that there are now ({count}) go"
     says = f"{what} back to the queue and can be taken at once, as if new. {COUNT_MAX:,} at a time at most."
     return _proposal(visit, standing, f"Redrive dead letters of {standing.queue}?", says, "Redrive", task=task or "")
 
@@ -89,7 +92,7 @@ async def propose_redrive(visit: Visit, given: Given) -> Proposal:
 async def propose_purge(visit: Visit, given: Given) -> Proposal:
     standing, task = await _found(visit, given), given.text_or_none("task")
     count = Count(standing.stat.dead, COUNT_MAX)
-    what = f"The dead letter {task} is" if task else f"All dead letters ({count}) are"
+    what = f"The dead letter {task} is" if task else f"All dead letters that there are now ({count}) are"
     says = f"{what} deleted, for good. {COUNT_MAX:,} at a time at most."
     title = f"Purge dead letters of {standing.queue}?"
     return _proposal(visit, standing, title, says, "Delete for good", task=task or "", grave=True)
@@ -107,19 +110,26 @@ async def resume(visit: Visit, operator: Operator, given: Given) -> Happened:
 
 async def redrive(visit: Visit, operator: Operator, given: Given) -> Happened:
     queue = await named(visit, given.text("queue"))
-    done = await changes.redrive_queue(operator, queue, _ids(given))
+    ids = _ids(given)
+    done = await changes.redrive_queue(operator, queue, ids, died_by=_died_by(given, ids))
     return _happened(visit, await queues.standing(visit.app, queue), f"{done:,} went back to the queue.", done > 0)
 
 
 async def purge(visit: Visit, operator: Operator, given: Given) -> Happened:
     queue = await named(visit, given.text("queue"))
-    done = await changes.purge_queue_dead(operator, queue, _ids(given))
+    ids = _ids(given)
+    done = await changes.purge_queue_dead(operator, queue, ids, died_by=_died_by(given, ids))
     return _happened(visit, await queues.standing(visit.app, queue), f"{done:,} were deleted.", done > 0)
 
 
 def _ids(given: Given) -> list[int] | None:
     task = given.integer_or_none("task")
     return None if task is None else [task]
+
+
+def _died_by(given: Given, ids: list[int] | None) -> datetime | None:
+    """Of all of them those that were dead when they were shown."""
+    return given.moment("died_by") if ids is None else None
 
 
 def _happened(visit: Visit, standing: queues.Standing, said: str, is_done: bool = True) -> Happened:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from starlette.responses import Response
 
+from matrixsched.errors import TaskNotFound
 from matrixsched.ops import changes, semaphores
 from matrixsched.ops.operator import Operator
-from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal
+from matrixsched.ops.render import Facts
+from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal, check_seen, seen
 from matrixsched.ops.web.pages.visit import Visit
 from matrixsched.rules.durations import duration_text
-from matrixsched.rules.semaphore import Semaphore
+from matrixsched.rules.semaphore import Semaphore, Task
 
 PAGE = 50
 TASKS = 100
@@ -56,7 +60,12 @@ async def propose_update(visit: Visit, given: Given) -> Proposal:
         title=f"Change the semaphore {before.key}?",
         says=says,
         facts=semaphores.settings_facts(before),
-        sends={"key": before.key, "active": str(after.active), "try_release": str(after.try_release)},
+        sends={
+            "key": before.key,
+            "active": str(after.active),
+            "try_release": str(after.try_release),
+            **seen(semaphores.settings_facts(before)),
+        },
         button="Change it",
         back=visit.to("semaphore", key=before.key),
     )
@@ -64,6 +73,7 @@ async def propose_update(visit: Visit, given: Given) -> Proposal:
 
 async def update(visit: Visit, operator: Operator, given: Given) -> Happened:
     key = given.text("key")
+    check_seen(given, semaphores.settings_facts(await visit.app.semaphores.settings(key)))
     standing = await changes.update_semaphore(
         operator, key, active=given.integer("active"), try_release=given.integer("try_release")
     )
@@ -82,7 +92,7 @@ async def propose_release(visit: Visit, given: Given) -> Proposal:
             "sure that nobody does. It can be enqueued again."
         ],
         facts=semaphores.task_facts(task),
-        sends={"key": key, "task": id},
+        sends={"key": key, "task": id, **seen(_shown(task))},
         button="Release the task",
         is_grave=True,
         back=visit.to("semaphore", key=key),
@@ -91,6 +101,9 @@ async def propose_release(visit: Visit, given: Given) -> Proposal:
 
 async def release(visit: Visit, operator: Operator, given: Given) -> Happened:
     key, id = given.text("key"), given.text("task")
+    with suppress(TaskNotFound):  # then there is nothing to lose
+        (task,) = await semaphores.tasks(visit.app, key, [id])
+        check_seen(given, _shown(task))
     released = await changes.release_tasks(operator, key, [id])
     said = f"The task {id} is released." if released else f"The task {id} was gone already."
     return Happened(
@@ -99,6 +112,11 @@ async def release(visit: Visit, operator: Operator, given: Given) -> Happened:
         back=visit.to("semaphore", key=key),
         is_done=bool(released),
     )
+
+
+def _shown(task: Task) -> Facts:
+    """What tells the task that was shown from one that was enqueued, or got its place, since then."""
+    return {"state": task.state.value, "enqueued_at": task.enqueued_at, "acquired_at": task.acquired_at}
 
 
 SEMAPHORE_CHANGES: Changes = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from starlette.responses import Response
@@ -18,6 +19,7 @@ from matrixsched.ops.web.desk import FORECAST_HOURS
 from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal
 from matrixsched.ops.web.pages.charts import Band
 from matrixsched.ops.web.pages.visit import Visit
+from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.action import State
 from matrixsched.rules.durations import parse_duration
 from matrixsched.rules.gate_report import GateReport
@@ -180,6 +182,7 @@ async def propose_stop(visit: Visit, given: Given) -> Proposal:
         ],
         button="Cancel all its messages",
         is_grave=True,
+        sends={"unfinished": str(standing.unfinished)},
     )
 
 
@@ -241,7 +244,14 @@ async def resume(visit: Visit, operator: Operator, given: Given) -> Happened:
 
 
 async def stop(visit: Visit, operator: Operator, given: Given) -> Happened:
-    name = given.text("name")
+    name, shown = given.text("name"), given.integer("unfinished")
+    unfinished = (await templates.standing(visit.app, name)).unfinished
+    if shown < unfinished:
+        raise Refused(
+            HTTPStatus.CONFLICT,
+            f"nothing was done: {shown:,} messages of {name} were shown to you, and there are {unfinished:,} now. Open "
+            "the page again, and decide; while more are scheduled all the time, `matrixsched templates stop` does it",
+        )
     cancelled, is_complete = await changes.stop_template(operator, name, within=STOP_WITHIN)
     happened = await _happened(visit, name, f"{cancelled:,} messages of {name} were cancelled.")
     if is_complete:

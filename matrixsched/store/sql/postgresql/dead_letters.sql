@@ -15,6 +15,13 @@ select d.id
  order by d.id
  limit (select cast(:limit as integer));
 
+-- name: times
+select d.id, d.died_at
+  from matrixsched.queue_dead_letters d
+ where d.queue = cast(:queue as integer) and d.id > cast(:after as bigint)
+ order by d.id
+ limit (select cast(:limit as integer));
+
 -- name: redrive
 with mine as materialized (
     select d.id

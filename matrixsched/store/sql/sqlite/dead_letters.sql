@@ -17,6 +17,13 @@ select d.id
  order by d.id
  limit :limit;
 
+-- name: times
+select d.id, d.died_at
+  from matrixsched_queue_dead_letters d
+ where d.queue = :queue and d.id > :after
+ order by d.id
+ limit :limit;
+
 -- name: redrive
 insert into matrixsched_queue_tasks (id, queue, attempts, created_at, start_at, due_at, data)
 select d.id, d.queue, 0, d.created_at, {now}, {now}, d.data
