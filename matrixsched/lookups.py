@@ -14,10 +14,9 @@ from matrixsched.rules.times import check_integer
 from matrixsched.store.migrations import check_version
 from matrixsched.store.transition import Conversation, Transition
 from matrixsched.store.transitions import Transitions
-from matrixsched.store.values import ActionFilter, Look
+from matrixsched.store.values import ActionFilter
 
 LIST_LIMIT_MAX = 10_000
-LOOK_MAX = 100_000
 
 
 class Lookups:
@@ -62,20 +61,6 @@ class Lookups:
             return (yield from self._do.page(wanted, after=key, limit=limit).begin())
 
         return Transition("list", conversation)
-
-    def looking(self, wanted: ActionFilter, after: str | None, limit: int, look_max: int) -> Transition[Look]:
-        """As `listing`, but it looks at so many actions at most: few may be found, and more behind them."""
-        check_integer("limit", limit, least=1, most=LIST_LIMIT_MAX)
-        check_integer("look_max", look_max, least=limit, most=LOOK_MAX)
-        wanted = check_filter(wanted)
-        if after is not None:
-            check_name("after", after)
-
-        def conversation() -> Conversation[Look]:
-            key = None if after is None else ((yield from self._shard(after)), after)
-            return (yield from self._do.look(wanted, after=key, limit=limit, look_max=look_max).begin())
-
-        return Transition("look", conversation)
 
     def installing(self) -> Transition[int]:
         """The number of shards; refuses a schema that this library cannot work with."""

@@ -16,7 +16,6 @@ from matrixsched.rules.gate_report import GateReport, Share, held_by, slots_left
 from matrixsched.rules.lanes import ANY_KEY, Lane, key_limit, lane_of
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.minutes import WorkerSeen
-from matrixsched.rules.names import SHARDS_MAX
 from matrixsched.rules.play import PresentWindow
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.standing import BEFORE_COUNT_MAX, Standing, lane_to_pass
@@ -24,19 +23,12 @@ from matrixsched.rules.templates import Template
 from matrixsched.store.gating import StoredGates, StoredQuota, quota_now
 from matrixsched.store.planning import WindowsNow
 from matrixsched.store.transition import Conversation, Transition, transition
-from matrixsched.store.values import ActionFilter, Look
 
 _NOT = timedelta(0)
 
 
 class Reporting(Protocol):
     """What operators and metrics ask."""
-
-    def look(
-        self, wanted: ActionFilter, *, after: tuple[int, str] | None, limit: int, look_max: int
-    ) -> Transition[Look]:
-        """A page of actions in key order (shard, id) after a given one, out of the next `look_max` that there are."""
-        ...
 
     def standing(self, shard: int, action_id: str) -> Transition[Standing | None]:
         """How an action stands, and everything that decides about it; None if there is no such action."""
@@ -53,28 +45,6 @@ class Reporting(Protocol):
 
 class Reports:
     """The reports, in terms of what a database can be asked."""
-
-    @abstractmethod
-    def _look_end(self, after: tuple[int, str], look_max: int) -> Conversation[tuple[int, str] | None]:
-        """The last of so many actions after a given one; None if there are not more than these."""
-
-    @abstractmethod
-    def _look_page(
-        self, wanted: ActionFilter, after: tuple[int, str], end: tuple[int, str], limit: int, look_max: int
-    ) -> Conversation[list[Action]]: ...
-
-    @transition
-    def look(
-        self, wanted: ActionFilter, *, after: tuple[int, str] | None, limit: int, look_max: int
-    ) -> Conversation[Look]:
-        # The end first: what comes or goes meanwhile moves no border between two pages.
-        begin = after or (-1, "")
-        is_any = wanted == ActionFilter()  # then a page is full, or all there is
-        end = None if is_any else (yield from self._look_end(begin, look_max))
-        found = yield from self._look_page(wanted, begin, end or (SHARDS_MAX, ""), limit, look_max)
-        if len(found) == limit:
-            return Look(actions=found, after=(found[-1].meta.shard, found[-1].id))
-        return Look(actions=found, after=end)
 
     @abstractmethod
     def _stand(self, shard: int, action_id: str, count_max: int) -> Conversation[Standing | None]:

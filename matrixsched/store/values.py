@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
-from matrixsched.rules.action import Action, Attempt, Claim, State, Terms
+from matrixsched.rules.action import Attempt, Claim, State, Terms
 from matrixsched.rules.gates import Gate, Held
 from matrixsched.rules.outcome import Verdict
 from matrixsched.rules.queues import NewItem
@@ -106,15 +106,6 @@ class ActionFilter:
     template: str | None = None
     id_prefix: str | None = None
     due_before: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What fits out of a bounded number of actions that were looked at."""
-
-    actions: Sequence[Action]
-    after: tuple[int, str] | None
-    """Where the next look begins; None: there is nothing behind."""
 
 
 class Turn(StrEnum):

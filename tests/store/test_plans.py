@@ -174,7 +174,6 @@ HOT: dict[str, Transition[Any]] = {
     "reschedule": DO.reschedule(a_change("future 0"), revive=True, tell=False),
     "cancel": DO.cancel(a_change("future 0")),
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
-    "look": DO.look(ActionFilter(handler="nobody"), after=(0, "future 1"), limit=LIMIT, look_max=LIMIT),
     "history": DO.history(0, "running 0"),
     "shards": DO.shards(count_max=LIMIT),
     "stock": DO.stock(BEGINNING, now=NOW, until=NOW + timedelta(days=1), keyed=True, limit=LIMIT),
@@ -230,16 +229,9 @@ ENDED_ACTIONS: dict[str, object] = {
     "shard_ids": [claim.shard for claim in CLAIMS],
     "action_ids": [claim.action_id for claim in CLAIMS],
 }
-# Some fifty actions, none of which fits.
-LOOKED_AT: dict[str, object] = {
-    **dict.fromkeys(("state", "template", "id_prefix", "due_before")),
-    **{"after_shard": 0, "after_id": "future 1", "end_shard": 0, "end_id": "future 1016"},
-    **{"handler": "nobody", "limit": LIMIT, "look_max": LIMIT, "now": NOW},
-}
 ASKS = {name: first_ask(transition) for name, transition in HOT.items()} | {
     **{name: ask_of_look(look) for name, look in LOOKS.items()},
     "unblock": Ask(load("postgresql", "default")["unblock"], ENDED_ACTIONS),
-    "look.page": Ask(load("postgresql", "default")["look.page"], LOOKED_AT),
     BAD: Ask(READS_EVERYTHING, {"now": NOW}),
 }
 PREPARED = {name: f"statement_{number}" for number, name in enumerate(ASKS)}
@@ -293,7 +285,7 @@ ROWS_THROWN_AWAY_MAX = 5 * LIMIT
 
 
 @pytest.mark.parametrize("made", ["made when the tables were empty", "ours, never analysed", "generic", "custom"])
-@pytest.mark.parametrize("name", [*HOT, *LOOKS, "unblock", "look.page"])
+@pytest.mark.parametrize("name", [*HOT, *LOOKS, "unblock"])
 def test_a_hot_statement_reads_no_more_than_its_batch(plans: dict[str, dict[str, Plan]], name: str, made: str) -> None:
     plan = plans[made][name]
     assert plan.full_scans == []

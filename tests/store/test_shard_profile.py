@@ -66,8 +66,6 @@ SEVERAL_SHARDS: dict[str, dict[str, dict[str, int]]] = {
             "attempt_history": 2,
         },
         "gate_report.lanes": {"processing_queue": 1},
-        "look.end": {"scheduled_actions": 1},
-        "look.page": {"scheduled_actions": 1, "processing_queue": 2},
         "pace": {"scheduled_actions": 1},
         "page": {"processing_queue": 2, "scheduled_actions": 1},
         "page_bounded.by_id": {"scheduled_actions": 1, "shard_locks": 1},

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from matrixsched.rules.action import Action
 from matrixsched.rules.gate_report import Share
 from matrixsched.rules.standing import QueueRow, ShardLock, Standing
 from matrixsched.store.gating import StoredQuota
@@ -14,33 +13,9 @@ from matrixsched.store.postgresql.rows import action_of
 from matrixsched.store.postgresql.templates import PostgresTemplates
 from matrixsched.store.reports import Reports
 from matrixsched.store.transition import Conversation, Row
-from matrixsched.store.values import ActionFilter
 
 
 class PostgresReports(PostgresTemplates, Reports):
-    def _look_end(self, after: tuple[int, str], look_max: int) -> Conversation[tuple[int, str] | None]:
-        rows = yield self._ask("look.end", after_shard=after[0], after_id=after[1], look_max=look_max)
-        return (rows[0]["shard_id"], rows[0]["action_id"]) if rows else None
-
-    def _look_page(
-        self, wanted: ActionFilter, after: tuple[int, str], end: tuple[int, str], limit: int, look_max: int
-    ) -> Conversation[list[Action]]:
-        rows = yield self._ask(
-            "look.page",
-            after_shard=after[0],
-            after_id=after[1],
-            end_shard=end[0],
-            end_id=end[1],
-            state=wanted.state,
-            handler=wanted.handler,
-            template=wanted.template,
-            id_prefix=wanted.id_prefix,
-            due_before=wanted.due_before,
-            limit=limit,
-            look_max=look_max,
-        )
-        return [action_of(row) for row in rows]
-
     def _stand(self, shard: int, action_id: str, count_max: int) -> Conversation[Standing | None]:
         rows = yield self._ask("standing", shard_id=shard, action_id=action_id, count_max=count_max)
         return _standing_of(rows[0]) if rows else None

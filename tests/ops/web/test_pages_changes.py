@@ -323,6 +323,24 @@ async def test_many_are_changed_so_many_at_a_time(app: App, visitor: Visitor, mo
     assert rounds == [4, 8, 10]
 
 
+async def test_a_question_is_shown_before_all_that_fit_are_counted(
+    app: App, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_changes, "SHOW_MAX", 4)
+    for number in range(10):
+        await app.schedule("remind", id=f"a:{number}", delay=HOUR)
+    asked = await visitor.read("/change/bulk_cancel?q=a:")
+    assert "4 or more fit" in asked
+    assert 'data-live="says" data-once' in asked
+    part = await visitor.read("/change/bulk_cancel?q=a:&fragment=says")
+    assert part.count("<p>") == 2, "what it says, and nothing else"
+    assert "10 fit" in part
+    assert "or more" not in part
+    few = await visitor.read("/change/bulk_cancel?q=a:1")
+    assert "1 fit" in few
+    assert "data-live" not in few
+
+
 async def test_a_bulk_change_that_nobody_narrowed_down_is_refused(furnished: Visitor) -> None:
     fields = fields_of(await furnished.read("/change/cancel?id=remind:40"))
     answer = await furnished.send("/change/bulk_cancel", {"csrf": fields["csrf"]})

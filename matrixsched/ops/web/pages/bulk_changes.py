@@ -11,7 +11,7 @@ from matrixsched.app import App
 from matrixsched.ops import actions, changes
 from matrixsched.ops.bulk import DONE_WORD, FINISHED_BADLY, Tally, Verb
 from matrixsched.ops.operator import Operator
-from matrixsched.ops.render import Count, Facts
+from matrixsched.ops.render import Facts
 from matrixsched.ops.web.pages.actions import Search, look, place_text, read_place, read_search
 from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal
 from matrixsched.ops.web.pages.visit import Visit
@@ -23,6 +23,8 @@ COUNT_MAX = 10_000
 SAMPLE = 20
 AT_ONCE_MAX = 5_000
 COUNT_WITHIN = timedelta(seconds=5)
+SHOW_MAX = 1_000
+"""A question is shown as soon as so many were found; how many more there are is counted while it is read."""
 CHANGE_WITHIN = timedelta(seconds=15)
 """Well below what a request may take: what is under way then comes to its end, and is told."""
 PAGE = 1_000
@@ -105,7 +107,8 @@ def sample_row(action: Action) -> Facts:
 def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
     async def propose(visit: Visit, given: Given) -> Proposal:
         search, after = _search(given, verb), given.text_or_none("after")
-        stretch = Stretch(search, read_place(after or ""), COUNT_MAX, COUNT_WITHIN)
+        count_max = COUNT_MAX if visit.fragment else SHOW_MAX
+        stretch = Stretch(search, read_place(after or ""), count_max, COUNT_WITHIN)
         running = 0
         async for action in stretch.of(visit.app):
             running += action.status.running
@@ -114,16 +117,15 @@ def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
             more = " so far: there are too many to look through in one go" if stretch.goes_on else ""
             return Proposal(title="Nothing fits", says=[f"No action fits {search.in_words}{more}."], back=back)
         title, text = TITLES[verb]
-        how_many = Count(stretch.count, COUNT_MAX)
-        is_partly_seen = stretch.goes_on is not None and stretch.count < COUNT_MAX
-        says = [f"{how_many}{' or more' if is_partly_seen else ''} fit: {search.in_words}.", text]
-        if stretch.count > AT_ONCE_MAX or is_partly_seen:
+        says = [f"{stretch.count:,}{'' if stretch.is_complete else ' or more'} fit: {search.in_words}.", text]
+        if stretch.count > AT_ONCE_MAX or not stretch.is_complete:
             says.append(f"They are changed {AT_ONCE_MAX:,} at a time at most; you are asked to go on after that.")
         if running:
             says.append(f"Attempts of {running:,} of them are under way: {RUNNING[verb]}.")
         return Proposal(
             title=title,
             says=says,
+            goes_on_counting=not stretch.is_complete,
             sample=[sample_row(action) for action in stretch.seen],
             sends={name: value for name, value in {**search.query, "after": after}.items() if value},
             button=BUTTONS[verb],

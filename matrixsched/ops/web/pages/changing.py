@@ -31,6 +31,8 @@ class Proposal:
 
     title: str
     says: Sequence[str]
+    goes_on_counting: bool = False
+    """There is more to say, for which somebody who wants to read it need not wait: it is asked for as a part."""
     facts: Facts = field(default_factory=dict)
     sample: Sequence[Facts] = ()
     """Some of many."""
