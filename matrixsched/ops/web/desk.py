@@ -17,7 +17,6 @@ from matrixsched.ops.web.access import Access, Role, Visitor
 from matrixsched.ops.web.forecasts import Forecasts
 from matrixsched.ops.web.problems import Refused, half_way
 from matrixsched.rules.audit import Via
-from matrixsched.rules.forecast import Forecast
 
 OVERVIEW_KEPT_S = 2.0
 """However many look at it, the database is asked for the overview once in this time."""
@@ -30,7 +29,7 @@ class Desk:
         self.access = access
         self._looking = anyio.Lock()
         self._overview: tuple[float, Overview] | None = None
-        self.forecasts = Forecasts(self._foresee, app.clock)
+        self.forecasts = Forecasts(app.foresee, app.clock, connected=self.open)
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """For as long as a request takes. Where this is mounted into another application nobody says when it begins,
@@ -40,11 +39,6 @@ class Desk:
     async def close(self) -> None:
         await self.forecasts.close()
         await self.app.opening.end_visits()
-
-    async def _foresee(self, hours: int) -> Forecast:
-        """Beside all requests, and connected as they are."""
-        async with self.open():
-            return await self.app.foresee(hours)
 
     async def overview(self) -> Overview:
         async with self._looking:

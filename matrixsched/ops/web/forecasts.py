@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
 
@@ -52,10 +53,17 @@ class _Kept:
 
 
 class Forecasts:
-    def __init__(self, foresee: Callable[[int], Awaitable[Forecast]], clock: Clock) -> None:
-        """`foresee` makes a forecast of so many hours."""
+    def __init__(
+        self,
+        foresee: Callable[[int], Awaitable[Forecast]],
+        clock: Clock,
+        *,
+        connected: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        """`foresee` makes a forecast of so many hours, while it is `connected`."""
         self._foresee = foresee
         self._clock = clock
+        self._connected = connected
         self._kept: dict[int, _Kept] = {}
         self._too_slow: tuple[int, float] | None = None
         """For so many hours, and until when that is remembered."""
@@ -99,6 +107,10 @@ class Forecasts:
             raise TooSlow(left_s)
 
     async def _reckon(self, hours: int) -> None:
+        async with self._connected():
+            await self._reckon_in_time(hours)
+
+    async def _reckon_in_time(self, hours: int) -> None:
         began = self._clock.monotonic()
         with anyio.move_on_after(RECKONED_MAX_S):
             forecast = await self._foresee(hours)
