@@ -365,7 +365,7 @@ async def test_payloads_are_told_only_if_they_are_asked_for(api: Api) -> None:
         {"cursor": cursor_of("actions by id", 0, "a")},
         {"cursor": cursor_of("actions by id", -1, "a", "")},
         {"cursor": cursor_of("actions by id", 0, "a\x00", "")},
-        {"cursor": cursor_of("actions by id", 0, "\ud800", "")},
+        {"cursor": "WyJhY3Rpb25zIGJ5IGlkIiwgMCwgIlx1ZDgwMCIsICIiXQ"},  # half a character, which no id of ours holds
         {"cursor": cursor_of("actions by id", 0, "a", "today")},
         {"cursor": cursor_of("actions by id", 0, "a", "0001-01-01T00:00:00+23:00")},
         {"cursor": cursor_of("actions by id", 0, "a", "2026-03-29T09:00:00")},
