@@ -136,10 +136,10 @@ class Large:
 
     def measure(self) -> None:
         self._load()
-        self._sizes("loaded")
+        self._sizes()
         self._drain()
         self._look_at_pages()
-        self._fsck("beside all of it")
+        self._fsck()
         self._sweep()
         self._prune()
 
@@ -175,11 +175,11 @@ class Large:
                 return
             await anyio.sleep(0.5)
 
-    def _sizes(self, when: str) -> None:
+    def _sizes(self) -> None:
         for table in TABLES:
             ((rows, indexes),) = self.place.ask(TABLE_BYTES.format(table=table))
-            self.figures[f"{table}, {when}: table"] = (rows / 1e6, "MB")
-            self.figures[f"{table}, {when}: indexes"] = (indexes / 1e6, "MB")
+            self.figures[f"{table}: table"] = (rows / 1e6, "MB")
+            self.figures[f"{table}: indexes"] = (indexes / 1e6, "MB")
 
     # Working beside them.
 
@@ -229,15 +229,15 @@ class Large:
         yield "call get", f"{PREFIX}/actions/{last}"
         yield "call explain", f"{PREFIX}/actions/{last}/explain"
 
-    def _fsck(self, when: str, url: str | None = None) -> None:
+    def _fsck(self) -> None:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        with self._timed(f"fsck, {when}", self.actions):
-            command = [sys.executable, "-m", "matrixsched", "fsck", "--json", "--database", url or self.place.url]
+        with self._timed("fsck", self.actions):
+            command = [sys.executable, "-m", "matrixsched", "fsck", "--json", "--database", self.place.url]
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         if after > before:  # the largest of all children: if it is not this one, nothing is known of it
-            self.figures[f"fsck, {when}: memory"] = (after / 1024, "MB")
-        self.checks.append(Check(f"fsck, {when}, finds nothing", done.returncode == 0, f"exit code {done.returncode}"))
+            self.figures["fsck: memory"] = (after / 1024, "MB")
+        self.checks.append(Check("fsck finds nothing", done.returncode == 0, f"exit code {done.returncode}"))
 
     def _sweep(self) -> None:
         """Rows that were superseded and are due in a day go before they are due."""
@@ -270,10 +270,10 @@ class Large:
             async with self.place.app() as app:
                 return sum((await app.prune()).values())
 
-        self.place.ask(FINISHED_LONG_AGO)
-        with self._timed("pruning", TURNS * self.scale.due):
-            pruned = run_loop(prune)
         expected = TURNS * self.scale.due
+        self.place.ask(FINISHED_LONG_AGO)
+        with self._timed("pruning", expected):
+            pruned = run_loop(prune)
         self.checks.append(Check("what ended long ago is pruned", pruned == expected, f"{pruned:,} of {expected:,}"))
 
     # Copies.
