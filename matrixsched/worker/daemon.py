@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from matrixsched.app import App
 
 RECORD_AGAIN_MIN = timedelta(seconds=0.1)
+CHORES_BEGIN_WITHIN_RESTS = 5
+"""Within so many of its longest rests a worker begins with what is not urgent, each step at a moment of its own: work
+that waits goes first, and workers that are started together do not all ask for the same at once."""
 
 
 class Worker:
@@ -222,14 +225,14 @@ class Worker:
             self._start(keeping, "give back", self.runner.giving_back.step, self.runner.giving_back.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
-            self._start(keeping, "sample", self.sampling.backlog, Wakeup())
-            self._start(keeping, "gates", self.sampling.gates, Wakeup())
-            self._start(keeping, "semaphores", self.sampling.semaphores, Wakeup())
+            self._start_later(keeping, "sample", self.sampling.backlog)
+            self._start_later(keeping, "gates", self.sampling.gates)
+            self._start_later(keeping, "semaphores", self.sampling.semaphores)
             keeping.start_soon(self._forward_room)
         if self._is_managed:
             self._start(keeping, "queues", self.managing.sample, Wakeup())
         self._start(keeping, "loop", self.sampling.loop, Wakeup())
-        self._start(keeping, "minutes", self.minutes.step, Wakeup())
+        self._start_later(keeping, "minutes", self.minutes.step, rests=1)
         keeping.start_soon(self._store.watch, self._hear)
 
     def _start_feeding(self, feeding: anyio.abc.TaskGroup) -> None:
@@ -237,13 +240,13 @@ class Worker:
         if self.runs_actions:
             self._start(feeding, "intake", self.intake.step, self._news)
             self._start(feeding, "intake beside", self.intake.step_beside, self.intake.beside_wakeup)
-            self._start(feeding, "lanes", self.intake.relist, Wakeup())
+            self._start_later(feeding, "lanes", self.intake.relist, rests=1)
             self._start(feeding, "balance", self.balancing.step, self._changes)
         feeding.start_soon(self._guard_slots)
         if self._is_managed:
             self._start(feeding, "report", self.managing.report, self.managing.report_wakeup)
             self._start(feeding, "manage", self.managing.manage, Wakeup())
-        self._start(feeding, "tidy", self.tidying.step, Wakeup())
+        self._start_later(feeding, "tidy", self.tidying.step)
 
     @property
     def _is_managed(self) -> bool:
@@ -292,20 +295,28 @@ class Worker:
         wakeup: Wakeup,
         *,
         again_within: timedelta = timedelta.max,
+        first_rest_s: float = 0.0,
     ) -> None:
         """`again_within`: a step that failed is tried again so soon, however often it has failed."""
-        group.start_soon(self._paced, name, step, wakeup, again_within, name=f"matrixsched {name}")
-
-    async def _paced(self, name: str, step: Step, wakeup: Wakeup, again_within: timedelta) -> None:
-        await paced(
+        rest_max_s = min(self.policy.rest_max * 5, again_within).total_seconds()
+        walk = partial(
+            paced,
             name,
             step,
             wakeup=wakeup,
             clock=self._clock,
             chance=self._chance,
             events=self._events,
-            rest_max_s=min(self.policy.rest_max * 5, again_within).total_seconds(),
+            rest_max_s=rest_max_s,
+            first_rest_s=first_rest_s,
         )
+        group.start_soon(walk, name=f"matrixsched {name}")
+
+    def _start_later(
+        self, group: anyio.abc.TaskGroup, name: str, step: Step, *, rests: int = CHORES_BEGIN_WITHIN_RESTS
+    ) -> None:
+        first_rest_s = self.policy.rest_max.total_seconds() * rests * self._chance.random()
+        self._start(group, name, step, Wakeup(), first_rest_s=first_rest_s)
 
     async def _forward_room(self) -> None:
         """Outcomes that left our hands make room for new claims, or something due. If they do neither, a look for work

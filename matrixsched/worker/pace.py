@@ -32,9 +32,19 @@ class Wakeup:
 
 
 async def paced(
-    name: str, step: Step, *, wakeup: Wakeup, clock: Clock, chance: Chance, events: Events, rest_max_s: float
+    name: str,
+    step: Step,
+    *,
+    wakeup: Wakeup,
+    clock: Clock,
+    chance: Chance,
+    events: Events,
+    rest_max_s: float,
+    first_rest_s: float = 0.0,
 ) -> None:
     failures = 0
+    if first_rest_s > 0:
+        await wakeup.wait_at_most(first_rest_s, clock)
     while True:
         try:
             rest_s = await step()

@@ -22,6 +22,7 @@ from support.elsewhere import schedule_elsewhere
 from matrixsched import App, call
 from matrixsched.calls import Call
 from matrixsched.clock import ManualClock
+from matrixsched.events import OutcomesRecorded
 from matrixsched.rules.names import shard_of
 from matrixsched.worker import Worker
 
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.anyio
 ACTIONS = 1_000
 WARM_UP = 400
 LATER = timedelta(days=1)
+DEADLINE_S = 10
 
 
 @dataclass(frozen=True)
@@ -218,3 +220,34 @@ async def test_an_idle_worker_looks_once_in_a_rest_however_many_shards_there_are
     looks, turns = (timedelta(minutes=MINUTES) // every for every in (worker.policy.rest_max, worker.policy.tidy_every))
     assert told.pop("acquire_shard") == looks
     assert told.total() <= turns * TIDYING_MAX, told
+
+
+async def test_a_worker_that_begins_does_what_is_due_before_all_else(database_url: str) -> None:
+    clock = ManualClock()
+    async with counted_app(database_url, clock, shards=4) as (app, sent):
+
+        @app.action("work")
+        async def work() -> None: ...
+
+        await app.schedule_many(a_call(f"due-{number}") for number in range(ACTIONS))
+        recorded, all_recorded = 0, anyio.Event()
+
+        def count(event: OutcomesRecorded) -> None:
+            nonlocal recorded
+            recorded += event.recorded
+            if recorded == ACTIONS:
+                all_recorded.set()
+
+        app.events.subscribe(OutcomesRecorded, count)
+        worker = Worker(app)
+
+        async def begin() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(worker.run)
+                with anyio.fail_after(DEADLINE_S):
+                    await all_recorded.wait()
+                group.cancel_scope.cancel()
+
+        told = await sent.during(begin)
+    asked = {name for name in told if " " not in name}  # but for what the driver asks about types
+    assert asked <= {"acquire_shard", "move", "claim", "release_shard", "record"}

@@ -11,10 +11,13 @@ import pytest
 from matrixsched.errors import DatabaseError
 from matrixsched.store.postgresql import at_hand
 from matrixsched.store.postgresql.store import PostgresStore
+from matrixsched.store.statements import statement
+from matrixsched.store.transition import Ask, Conversation, Transition
 
 pytestmark = [pytest.mark.anyio, pytest.mark.installed, pytest.mark.direct("sessions of the server are counted")]
 
 DEADLINE_S = 10
+BACKEND = statement("postgresql", "default", "backend", "select pg_backend_pid() as pid")
 
 
 @pytest.fixture
@@ -34,6 +37,29 @@ async def at_once(store: PostgresStore, count: int) -> None:
 async def test_as_many_as_need_one_are_served_and_none_stays_in_use(store: PostgresStore) -> None:
     await at_once(store, 20)
     assert (store.pool.open, store.pool.in_use, store.pool.waiting, store.pool.served) == (2, 0, 0, 20)
+
+
+async def test_whoever_has_a_statement_planned_is_asked_again(store: PostgresStore) -> None:
+    await at_once(store, 2)  # now both are connected
+    where: dict[str, set[int]] = {"a": set(), "b": set()}
+
+    async def ask(name: str) -> None:
+        where[name].add(await store.run(Transition(name, backend)))
+
+    async with anyio.create_task_group() as group:
+        for name in where:
+            group.start_soon(ask, name)
+    for name in "abbaab":
+        await ask(name)
+    assert [len(one) for one in where.values()] == [1, 1]
+    assert where["a"] != where["b"]
+
+
+def backend() -> Conversation[int]:
+    """The process of the server that answers."""
+    (row,) = yield Ask(BACKEND, {})
+    pid: int = row["pid"]
+    return pid
 
 
 async def test_one_that_the_server_ended_is_not_handed_out(store: PostgresStore, postgres_dsn: str) -> None:

@@ -145,5 +145,4 @@ select key, 'waiting', 0, 'waiting', key, created_at, null, null from matrixsche
     ),
 }
 
-FORGET_SEMAPHORES = ("delete from matrixsched.semaphore_tasks", "delete from matrixsched.semaphores")
 FORGET_EVENTS = "delete from matrixsched.scheduled_actions"

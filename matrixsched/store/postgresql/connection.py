@@ -23,11 +23,11 @@ RENEWAL_TIMEOUT_S = 2.0
 # Of a connection that is lost, and of one to which the server said goodbye while nobody asked: confused from then on.
 CONFUSED = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 
-_SET_PLANNING = """
-select set_config(name, value, false)
-  from pg_settings -- what the server does not know is left out
-  join unnest($1::text[], $2::text[]) as wanted (name, value) using (name)
-"""
+_ISOLATION = "current_setting('transaction_isolation')"
+_SET_PLANNING = ", ".join(  # what the server does not know is left out
+    f"case when current_setting('{name}', true) is not null then set_config('{name}', '{value}', false) end"
+    for name, value in PLANNING.items()
+)
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc]
@@ -36,6 +36,8 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
     era = 0
     """Of the store, when it was opened: see PostgresStore."""
     is_in_use = False
+    _planned: frozenset[str] = frozenset()
+    """The transitions whose statements were carried out here since plans were made anew."""
     _plans_are_kept = False
     _planned_at = float("-inf")
     _planned_for = _most_rows = 1
@@ -49,13 +51,18 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         """Say how to plan where statements are prepared, which is not behind a pooler: that would hand it on to others.
         For the same reason the isolation is not set but found out; where an operator chose another default, each
         transition says it with its BEGIN, at the price of two round trips."""
-        if prepares:
-            await self.fetch(_SET_PLANNING, list(PLANNING), list(PLANNING.values()))
+        asked = f"select {_ISOLATION}, {_SET_PLANNING}" if prepares else f"select {_ISOLATION}"
         self._plans_are_kept, self._planned_at = prepares, now
-        self.is_read_committed = await self.fetchval("show transaction_isolation") == "read committed"
+        self.is_read_committed = await self.fetchval(asked) == "read committed"
 
     def use(self, in_use: bool) -> None:
         self.is_in_use = in_use
+
+    def has_planned(self, transition: str) -> bool:
+        return transition in self._planned
+
+    def note_planned(self, transition: str) -> None:
+        self._planned |= {transition}
 
     async def ask(self, ask: Ask) -> Sequence[Row]:
         statement = ask.statement
@@ -70,6 +77,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         is_old = now - self._planned_at > PLAN_LIFETIME_S
         if self._plans_are_kept and (is_old or self._most_rows > PLANS_OUTGROWN * self._planned_for):
             await self.execute("discard plans", timeout=RENEWAL_TIMEOUT_S)
+            self._planned = frozenset()
             self._planned_for = self._most_rows = 1 if is_old else self._most_rows
             self._planned_at = now
 

@@ -187,7 +187,7 @@ class PostgresStore:
         raise AssertionError("unreachable")
 
     async def _converse(self, transition: Transition[T]) -> T:
-        connection = await self._connection()
+        connection = await self._connection(transition.name)
         era, broken = self._era, True
         try:
             if connection.is_read_committed and not isinstance(transition, Transaction):
@@ -195,6 +195,7 @@ class PostgresStore:
             else:
                 async with connection.transaction(isolation="read_committed"):
                     answer = await transition.converse_async(connection.ask)
+            connection.note_planned(transition.name)
             broken = False
             return answer
         except _CONFLICT:
@@ -208,10 +209,10 @@ class PostgresStore:
         finally:
             await self._put_back(connection, broken)
 
-    async def _connection(self) -> asyncpg.Connection:
+    async def _connection(self, transition: str = "") -> Connection:
         if self._pool is None:
             raise NotOpen("the store is not open")
-        connection = self._at_hand.take() or await self._acquired(self._pool)
+        connection = self._at_hand.take(transition) or await self._acquired(self._pool)
         try:
             connection.use(True)
             await connection.renew_plans(self._clock.monotonic())
@@ -224,11 +225,12 @@ class PostgresStore:
         self._served += 1
         return connection
 
-    async def _acquired(self, pool: asyncpg.Pool) -> asyncpg.Connection:
+    async def _acquired(self, pool: asyncpg.Pool) -> Connection:
         asked_at, era = self._clock.monotonic(), self._era
         self._waiting += 1
         try:
-            return await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+            connection: Connection = await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
+            return connection
         except Exception as error:
             if isinstance(error, TimeoutError) and pool.get_size() >= self._connections:
                 raise DatabaseBusy(f"all {self._connections} connections to {self.description} are in use") from None
