@@ -49,8 +49,8 @@ STEADY_MIN_S = 10
 """In less time who does how much is chance."""
 LATENESS_P99_MS = 1_000.0
 POOL = 8
-CONNECTIONS_MAX = POOL + 4 + 3
-"""Of a process: the pool, that of its leases, a listener; two more while somebody connects anew."""
+CONNECTIONS_MAX = POOL + 3
+"""Of a process: the pool, one for the leases of its attempts, one for those of its batches, and a listener."""
 AT_REST = "transactions at rest, /s"
 AT_REST_MAX = 3.0
 """Transactions per second and process."""

@@ -77,7 +77,7 @@ VISIT_STATEMENTS: Final = Known(
 VISIT_XIDS: Final = Known(4, "xids", "read", "acquire, move or claim, release, record")
 POOL_CONNECTIONS: Final = Known(8, "connections", "read", "CONNECTIONS_DEFAULT: at most, opened as they are needed")
 LEASE_CONNECTIONS: Final = Known(
-    4, "connections", "read", "SIBLING_CONNECTIONS: those of the thread that prolongs leases"
+    2, "connections", "read", "the thread that prolongs leases: one for attempts, one for batches"
 )
 USED_CONNECTIONS: Final = Known(5, "connections", "measured", "what a process that works uses: docs/performance.md")
 
