@@ -21,6 +21,7 @@ from matrixsched.store.postgresql.store import CONNECTIONS_DEFAULT, SIBLING_CONN
 from matrixsched.worker.intake import CONTENDED_REST_S, WAKE_JITTER_S
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.reporting import REPORT_EVERY_S
+from matrixsched.worker.restraint import VAIN_SHARE
 
 ROOT = Path(__file__).resolve().parent.parent
 MINUTES = 10
@@ -76,7 +77,7 @@ def test_an_idle_fleet_sends_as_many_statements_as_the_model_says() -> None:
 @pytest.mark.parametrize(
     ("workers", "rate", "seconds"),
     [(20, 20.0, 6.0), (20, 100.0, 1.5), (4, 400.0, 2.0)],
-    ids=["now and then: all look for each", "often", "more than they can look for"],
+    ids=["now and then", "often: most hold back", "more than they can look for"],
 )
 def test_workers_look_and_find_as_often_as_the_model_says(workers: int, rate: float, seconds: float) -> None:
     found = QuietFleet(1, workers=workers, shards=64, statement_s=STATEMENT_S).live(seconds, rate=rate)
@@ -115,6 +116,7 @@ def test_what_was_read_is_what_stands_in_the_source() -> None:
     assert known("LANE_JITTER_S") == WAKE_JITTER_S / 2
     assert known("OVERDUE_REST_S") == CONTENDED_REST_S
     assert known("REPORT_EVERY_S") == REPORT_EVERY_S
+    assert known("VAIN_SHARE") == VAIN_SHARE
     assert known("TIDY_EVERY_S") == policy.tidy_every.total_seconds()
     assert known("POOL_CONNECTIONS") == CONNECTIONS_DEFAULT
     assert known("LEASE_CONNECTIONS") <= SIBLING_CONNECTIONS

@@ -219,6 +219,7 @@ def a_case(name: str, *, workers: int, shards: int, rate: float, look_s: float, 
         rest_max=1.0,
         jitter_s=assumptions.LANE_JITTER_S.value,
         overdue_rest_s=assumptions.OVERDUE_REST_S.value,
+        vain_share=assumptions.VAIN_SHARE.value,
     )
     return Case(name, one, seconds)
 

@@ -11,7 +11,6 @@ of the database. Exit code 1: a promise was broken.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import threading
@@ -20,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,7 +29,7 @@ sys.path.append(str(ROOT / "tests"))  # for support, which starts servers and wo
 from benchmarks.measuring import shown, spread_of  # noqa: E402
 from benchmarks.places import Place  # noqa: E402
 from benchmarks.statements import TRANSACTIONS  # noqa: E402
-from playing import Check, Parser, console, exit_code, file_to_write, played, show_verdicts, whole  # noqa: E402
+from playing import Check, Parser, perform, whole  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from support.processes import Scene, WorkerUnderTest, until  # noqa: E402
@@ -62,22 +62,7 @@ LEASE_OPTIONS = ("--attempt-lease", "10", "--shard-lease", "10")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parse(arguments)
-
-    def perform(place: Place, stage: Scene, talk: Console) -> Play:
-        playing = Play(chosen, place, stage, talk)
-        playing.run()
-        return playing
-
-    play = played("fleet", chosen, perform)
-    if play is None:
-        return 1
-    checks, shown_on = play.judge(), console()
-    shown_on.print(play.table())
-    show_verdicts(checks, shown_on)
-    if chosen.json is not None:
-        found = {"figures": play.figures, "checks": [check._asdict() for check in checks]}
-        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
-    return exit_code(checks)
+    return perform("fleet", chosen, partial(Play, chosen))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -90,7 +75,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-rest", action="store_true", help="do not count what it costs at rest")
     parser.add_patience()
     parser.add_place()
-    parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
+    parser.add_json()
     return parser.parse_args(arguments)
 
 
@@ -136,7 +121,7 @@ class Play:
     place: Place
     stage: Scene
     talk: Console
-    figures: dict[str, float] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
     connections: Counter[int] = field(default_factory=Counter)
     """The most that each process had."""
     exit_codes: list[int] = field(default_factory=list)
@@ -156,7 +141,7 @@ class Play:
             begun = time.monotonic()
             for number in range(self.chosen.restarts):
                 fleet.append(self._replace(fleet.pop(0), number))
-            self.figures["restarts, s"] = time.monotonic() - begun
+            self.measured["restarts, s"] = time.monotonic() - begun
         self._due_at = client.due_at
         self._until(lambda: self.stage.done() >= len(self._due_at), "all are done")
         self._say("all leave")
@@ -174,7 +159,7 @@ class Play:
         time.sleep(SETTLE_S)
         before, begun = self._transactions(), time.monotonic()
         time.sleep(AT_REST_S)
-        self.figures[AT_REST] = (self._transactions() - before) / (time.monotonic() - begun)
+        self.measured[AT_REST] = (self._transactions() - before) / (time.monotonic() - begun)
 
     def _transactions(self) -> int:
         ((count,),) = self.place.ask(TRANSACTIONS)
@@ -243,11 +228,11 @@ class Play:
         ]
 
     def _judge_rest(self) -> list[Check]:
-        if AT_REST not in self.figures:
+        if AT_REST not in self.measured:
             return []
-        each = self.figures[AT_REST] / self.chosen.processes
+        each = self.measured[AT_REST] / self.chosen.processes
         promise = f"at rest a process makes {AT_REST_MAX:g} transactions a second at most"
-        return [Check(promise, each <= AT_REST_MAX, f"{each:.2f}, all together {self.figures[AT_REST]:.1f}")]
+        return [Check(promise, each <= AT_REST_MAX, f"{each:.2f}, all together {self.measured[AT_REST]:.1f}")]
 
     def _judge_connections(self) -> list[Check]:
         if not self.connections:
@@ -261,6 +246,9 @@ class Play:
         figures = spread_of([begun[id] - at for id, at in self._due_at.items() if id in begun])
         return {one.name: one.value for one in figures}
 
+    def figures(self) -> dict[str, object]:
+        return {"figures": self.measured}
+
     def table(self) -> Table:
         table = Table(title="a fleet on one machine", box=None, pad_edge=False, show_header=False)
         table.add_row(
@@ -269,7 +257,7 @@ class Play:
         table.add_row("actions", f"{len(self._due_at):,}")
         for name, value in self._lateness_ms().items():
             table.add_row(f"lateness {name}", shown(value, "ms"))
-        for name, value in self.figures.items():
+        for name, value in self.measured.items():
             table.add_row(name, f"{value:,.1f}")
         return table
 

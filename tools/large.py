@@ -37,7 +37,7 @@ from benchmarks.measuring import Run, Scale, Unit, run_loop, shown, spread_of  #
 from benchmarks.parts import drained, ignore, working  # noqa: E402
 from benchmarks.places import PostgresPlace, PostgresPlaces  # noqa: E402
 from benchmarks.web import PAGES, PREFIX, REQUESTS, Asked, p95  # noqa: E402
-from playing import Check, Parser, console, exit_code, file_to_write, show_verdicts, whole  # noqa: E402
+from playing import Check, Parser, console, exit_code, show_verdicts, whole  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from support.postgres import find_binaries, server_identity, start_postgres  # noqa: E402
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--actions", type=whole(1_000), default=10_000_000, help="of the future (default: 10,000,000)")
     parser.add_argument("--due", type=whole(1), default=Scale().due, help="run beside them (default: 20,000)")
-    parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
+    parser.add_json()
     return parser.parse_args(arguments)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, Protocol, TypeVar
 
 import psycopg
 from benchmarks.places import Place, PostgresPlace, SqlitePlace
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 from support.postgres import PostgresUnavailable, start_postgres
 from support.processes import Scene, scene
@@ -55,6 +57,9 @@ class Parser(argparse.ArgumentParser):
             help="an empty database; without it a durable server is started and thrown away afterwards",
         )
 
+    def add_json(self) -> None:
+        self.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
+
     def add_patience(self) -> None:
         self.add_argument(
             "--patience", type=whole(0), default=0, metavar="S", help="allow so many seconds more than promised"
@@ -88,6 +93,41 @@ def file_to_write(text: str) -> Path:
     if not path.parent.is_dir() or path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: its folder is not there, or it is one itself")
     return path
+
+
+class Play(Protocol):
+    """Processes at work on a database, and what is found of it."""
+
+    def run(self) -> None: ...
+
+    def judge(self) -> list[Check]: ...
+
+    def table(self) -> Table | None:
+        """Figures to be read beside the verdicts."""
+
+    def figures(self) -> dict[str, object]:
+        """All of them, by name."""
+
+
+def perform(prog: str, chosen: argparse.Namespace, make: Callable[[Place, Scene, Console], Play]) -> int:
+    """Let it run on the database that was chosen, and show what comes of it; the exit code."""
+
+    def run(place: Place, stage: Scene, talk: Console) -> Play:
+        play = make(place, stage, talk)
+        play.run()
+        return play
+
+    play = played(prog, chosen, run)
+    if play is None:
+        return 1
+    checks, shown_on = play.judge(), console()
+    if (table := play.table()) is not None:
+        shown_on.print(table)
+    show_verdicts(checks, shown_on)
+    if chosen.json is not None:
+        found = play.figures() | {"checks": [check._asdict() for check in checks]}
+        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
+    return exit_code(checks)
 
 
 def played(prog: str, chosen: argparse.Namespace, play: Callable[[Place, Scene, Console], T]) -> T | None:

@@ -12,7 +12,6 @@ broken.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 import statistics
@@ -20,13 +19,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support, which starts servers and workers for tests, too
 
 from benchmarks.places import Place  # noqa: E402
-from playing import Check, Parser, console, exit_code, file_to_write, played, show_verdicts, whole  # noqa: E402
+from playing import Check, Parser, perform, whole  # noqa: E402
 from rich.console import Console  # noqa: E402
 from support.processes import Scene, WorkerUnderTest, until  # noqa: E402
 
@@ -50,19 +50,7 @@ ACQUIRED, ASKED = acquired_handler("pool"), try_release_handler("pool")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parse(arguments)
-
-    def play(place: Place, stage: Scene, talk: Console) -> list[Check]:
-        playing = Play(chosen, place, stage, talk)
-        playing.run()
-        return playing.judge()
-
-    checks = played("pool", chosen, play)
-    if checks is None:
-        return 1
-    show_verdicts(checks, console())
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps([check._asdict() for check in checks], indent=2) + "\n")
-    return exit_code(checks)
+    return perform("pool", chosen, partial(Play, chosen))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -73,7 +61,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--urgent", type=whole(1), default=100, help="tasks that come later, twice (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same priorities")
     parser.add_place()
-    parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
+    parser.add_json()
     chosen = parser.parse_args(arguments)
     chosen.waiting = chosen.waiting or (WAITING_SQLITE if chosen.sqlite else WAITING)
     if chosen.try_release > chosen.active or 2 * chosen.urgent > chosen.try_release:
@@ -204,6 +192,12 @@ class Play:
         self.talk.print(f"pool: {text}", markup=False)
 
     # What it adds up to.
+
+    def table(self) -> None:
+        """The verdicts tell everything."""
+
+    def figures(self) -> dict[str, object]:
+        return {"active after, s": {one.name: sorted(one.active_after_s) for one in self.rounds}}
 
     def judge(self) -> list[Check]:
         chosen, stage = self.chosen, self.stage

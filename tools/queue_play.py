@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))  # for support, which starts servers and workers for tests, too
 
 from benchmarks.places import Place  # noqa: E402
-from playing import Check, Parser, console, exit_code, file_to_write, played, show_verdicts, whole  # noqa: E402
+from playing import Check, Parser, perform, whole  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from support.processes import Scene, WorkerUnderTest, until  # noqa: E402
@@ -46,22 +47,7 @@ ASSIGNED = "select assignment from matrixsched.queue_workers where assignment is
 
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parse(arguments)
-
-    def perform(place: Place, stage: Scene, talk: Console) -> Play:
-        playing = Play(chosen, place, stage, talk)
-        playing.run()
-        return playing
-
-    play = played("queues", chosen, perform)
-    if play is None:
-        return 1
-    checks, shown_on = play.judge(), console()
-    shown_on.print(play.table())
-    show_verdicts(checks, shown_on)
-    if chosen.json is not None:
-        found = {"moments": [vars(one) for one in play.moments], "checks": [check._asdict() for check in checks]}
-        chosen.json.write_text(json.dumps(found, indent=2) + "\n")
-    return exit_code(checks)
+    return perform("queues", chosen, partial(Play, chosen))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -72,7 +58,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-following", action="store_true", help="only the worker that is killed")
     parser.add_patience()
     parser.add_place()
-    parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
+    parser.add_json()
     return parser.parse_args(arguments)
 
 
@@ -183,6 +169,9 @@ class Play:
         until(holds, what, within_s=PATIENCE_S)
 
     # What it adds up to.
+
+    def figures(self) -> dict[str, object]:
+        return {"moments": [vars(one) for one in self.moments]}
 
     def table(self) -> Table:
         table = Table(title="tasks that wait, and processors assigned; the others go round", box=None, pad_edge=False)

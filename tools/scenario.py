@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same messages")
     parser.add_place()
     parser.add_argument("--svg", type=file_to_write, metavar="FILE", help="write a chart to this file")
-    parser.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")
+    parser.add_json()
     chosen = parser.parse_args(arguments)
     if chosen.kill >= chosen.workers:
         parser.error("at least one worker must live on: choose --kill below --workers")

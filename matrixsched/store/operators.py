@@ -36,9 +36,10 @@ class Operators(Protocol):
     def prune_audit(self, *, keep: timedelta, limit: int) -> Transition[int]: ...
 
     def report_worker(
-        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str]
-    ) -> Transition[None]:
-        """A worker is there; what it says of a minute stands in the place of what it said before."""
+        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str], others_within: timedelta
+    ) -> Transition[int]:
+        """A worker is there; what it says of a minute stands in the place of what it said before. How many others
+        reported so lately."""
         ...
 
     def leave_worker(self, name: str) -> Transition[bool]:

@@ -18,7 +18,7 @@ refused by the row.
 
     intake     acquire a shard with work → claim what is due, move what is new, pass gates → release; in a crowd two of
                these go on side by side. A worker at rest that is told in which shard something is new takes it by
-               the move itself
+               the move itself; one that looks in vain again and again leaves it to others (restraint.py)
     runner     slots; start what passed a gate in its time, decode, call the handler under its limit, judge what follows
     recorder   outcomes in batches: recorded, superseded, lost, or busy (sent again)
     leases     prolong what is under way; give back what could not be started soon

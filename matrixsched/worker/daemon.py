@@ -154,6 +154,7 @@ class Worker:
             name=self.name,
             clock=self._clock,
             running=lambda: self.busy,
+            counted_others=self._count_others,
         )
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
@@ -277,6 +278,9 @@ class Worker:
         """Handlers that go on although nobody waits for them any more."""
         return self.runner.leaked + self.processors.leaked
 
+    def _count_others(self, others: int) -> None:
+        self.intake.restraint.others = others
+
     def _hear(self, news: News, shard: int | None = None) -> None:
         """Something was written: there may be work, in this shard if it is known, or a semaphore to balance."""
         if News.ACTIONS in news:
@@ -323,7 +327,10 @@ class Worker:
         after each would be in vain: before a gate it would cost more than what passes it."""
         while True:
             await self.recorder.settled.wait_at_most(self.policy.rest_max.total_seconds(), self._clock)
-            if self.recorder.opened_work() or self.intake.is_short_of_room:
+            opened_work = self.recorder.opened_work()
+            if opened_work:
+                self.intake.restraint.lift()
+            if opened_work or self.intake.is_short_of_room:
                 self._news.set()
 
     async def _guard_slots(self) -> None:

@@ -22,6 +22,7 @@ from matrixsched.store.values import Acquired, Taking, Turn
 from matrixsched.worker.iteration import Iteration, Tools
 from matrixsched.worker.pace import Wakeup
 from matrixsched.worker.policy import WorkerPolicy
+from matrixsched.worker.restraint import Restraint
 from matrixsched.worker.runner import Runner
 
 WAKE_JITTER_S = 0.001
@@ -97,6 +98,7 @@ class Intake:
         self._told: set[int | None] = set()
         """The shards in which there is something new, as we were told since the last look; None: in any."""
         self._found_nothing = False
+        self.restraint = Restraint(clock, chance, longest_s=policy.rest_max.total_seconds())
 
     def hear(self, shard: int | None) -> None:
         """There is something new, in this shard if it is known."""
@@ -111,10 +113,12 @@ class Intake:
         return told.pop() if self._found_nothing and len(told) == 1 else None
 
     async def step(self) -> float:
-        """One sync iteration; the rest until there may be work again."""
+        """One sync iteration; the rest until there may be work again, and it is for this worker to look."""
+        if (held_back_s := self.restraint.rest_s) > 0:
+            return held_back_s
         rest_s = await self._look()
         self.looked_at = self._clock.monotonic()
-        return rest_s
+        return max(rest_s, self.restraint.rest_s)
 
     async def step_beside(self) -> float:
         """Another sync iteration beside the first, as long as there is a crowd."""
@@ -168,6 +172,8 @@ class Intake:
         self._gates_hold = acquired.holds
         if acquired.shard is None:
             self._fruitless = 0
+            if not only_events:
+                self.restraint.found_nothing(self._clock.monotonic() - asked_at)
             return self._policy.rest_max.total_seconds() if only_events else self._rest(acquired)
         self._overdue = 0
         sync = Iteration(self, self._tools, acquired, acquired.shard, sync_guid, asked_at, only_events=only_events)
@@ -175,6 +181,7 @@ class Intake:
             await sync.run()
         if sync.moved or sync.claimed or sync.settled:
             self._fruitless = 0
+            self.restraint.found()
             if sync.moved + sync.settled >= BESIDE_FROM and not self._is_crowded:
                 self._is_crowded = True
                 self.beside_wakeup.set()
@@ -196,8 +203,11 @@ class Intake:
         sync = Iteration(self, self._tools, unknown, shard, self._chance.guid(), asked_at, only_events=False)
         within = min(TAKEN_WITHIN_MAX, self._policy.attempt_lease * TAKEN_WITHIN_LEASE)
         if await sync.take(Taking(self._name, now + within)):
+            self.restraint.found()
             with self._holding():
                 await sync.run()
+        else:
+            self.restraint.found_nothing(self._clock.monotonic() - asked_at)
         return 0.0
 
     @contextmanager

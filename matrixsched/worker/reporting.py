@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from matrixsched.clock import Clock
 from matrixsched.handlers import Handlers
-from matrixsched.rules.minutes import MinuteTally, WorkerMinute, minute_of
+from matrixsched.rules.minutes import SEEN_WITHIN, MinuteTally, WorkerMinute, minute_of
 from matrixsched.store.store import Store
 from matrixsched.store.values import Backlog
 from matrixsched.worker.policy import WorkerPolicy
@@ -19,6 +19,8 @@ from matrixsched.worker.runner import Runner
 from matrixsched.worker.sampling import BACKLOG_COUNT_MAX
 
 REPORT_EVERY_S = 30.0
+SECOND_REPORT_S = 3.0
+"""After the first one: of workers that are started together, none has counted all the others by then."""
 TIDY_EVERY = 20
 """What is old goes with every so manieth report: ten minutes apart."""
 KEEP_MINUTES = timedelta(hours=3)
@@ -37,7 +39,9 @@ class MinuteReports:
         name: str,
         clock: Clock,
         running: Callable[[], int],
+        counted_others: Callable[[int], None],
     ) -> None:
+        """`counted_others` is called with how many other workers are there."""
         self._store = store
         self._do = store.transitions
         self._handlers = handlers
@@ -46,6 +50,7 @@ class MinuteReports:
         self._name = name
         self._clock = clock
         self._running = running
+        self._counted_others = counted_others
         self._minute = minute_of(clock.now())
         self._ended: deque[tuple[datetime, MinuteTally]] = deque(maxlen=UNTOLD_MAX)
         """Minutes that are over and not told to their end."""
@@ -57,7 +62,7 @@ class MinuteReports:
         if self._reports % TIDY_EVERY == 0:
             await self._tidy()
         self._reports += 1
-        return REPORT_EVERY_S
+        return SECOND_REPORT_S if self._reports == 1 else REPORT_EVERY_S
 
     async def leave(self) -> None:
         """Tell the last of it, and be there no more."""
@@ -86,9 +91,13 @@ class MinuteReports:
             oldest_due_s=None if backlog is None else _late_s(backlog),
         )
         report = self._do.report_worker(
-            told, slots=self._policy.concurrency, running=self._running(), handlers=self._handlers.names
+            told,
+            slots=self._policy.concurrency,
+            running=self._running(),
+            handlers=self._handlers.names,
+            others_within=SEEN_WITHIN,
         )
-        await self._store.run(report)
+        self._counted_others(await self._store.run(report))
 
     async def _tidy(self) -> None:
         limit = self._policy.tidy_batch

@@ -26,6 +26,6 @@ def test_places_go_to_the_most_important_also_when_a_worker_is_killed_between_ba
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("killed with") == 1
     assert "killed with 0" not in done.stderr
-    checks = json.loads(figures.read_text())
+    checks = json.loads(figures.read_text())["checks"]
     assert [check for check in checks if check["kept"] is False] == []
     assert sum(check["kept"] is True for check in checks) == 6

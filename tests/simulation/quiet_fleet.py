@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import anyio
 
-from matrixsched import App, call
+from matrixsched import App, Context, call
 from matrixsched.clock import SeededChance
 from matrixsched.store.news import Hearing
 from matrixsched.store.transition import Transition
@@ -40,6 +40,9 @@ class Counted:
     fruitless: int = 0
     """Looks for work that found none."""
     came_due: int = 0
+    late_s: list[float] = field(default_factory=list)
+    """Of each that was run, from its instant to its start."""
+    done_by: Counter[str] = field(default_factory=Counter)
 
     @property
     def looks(self) -> int:
@@ -131,7 +134,7 @@ class QuietFleet:
             call("work", id=f"action-{number}", delay=timedelta(seconds=at)) for number, at in enumerate(due_s)
         )
 
-    def _app(self) -> App:
+    def _app(self, name: str = "client") -> App:
         app = App(
             "sqlite://",
             clock=self._clock,
@@ -140,10 +143,13 @@ class QuietFleet:
         )
 
         @app.action("work")
-        async def work() -> None:
+        async def work(ctx: Context) -> None:
+            if self._is_counting:
+                self._counted.late_s.append((self._clock.now() - ctx.scheduled_at).total_seconds())
+                self._counted.done_by[name] += 1
             await anyio.sleep(HANDLER_S)
 
         return app
 
     def _worker(self, number: int) -> SimulatedWorker:
-        return SimulatedWorker(self._app(), WorkerPolicy(), name=f"worker-{number}")
+        return SimulatedWorker(self._app(f"worker-{number}"), WorkerPolicy(), name=f"worker-{number}")

@@ -157,6 +157,7 @@ async def minutes(app: App, clock: ManualClock, workers: tuple[str, ...] = WORKE
                     slots=100,
                     running=12 + place * 9,
                     handlers=sorted(app.handlers.names),
+                    others_within=MINUTE,
                 )
             )
 

@@ -16,7 +16,7 @@ from matrixsched.ops.fleet import overview
 from matrixsched.rules.explanation import Why
 from matrixsched.rules.minutes import MINUTE, minute_of
 from matrixsched.worker import Worker
-from matrixsched.worker.reporting import KEEP_MINUTES, REPORT_EVERY_S
+from matrixsched.worker.reporting import KEEP_MINUTES, SECOND_REPORT_S
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def test_attempts_are_told_of_their_minute_with_how_late_they_began(
         await app.schedule("work", number == 0, id=f"a{number}")
     clock.advance(timedelta(seconds=2))
     await worker.run_due()
-    assert await worker.minutes.step() == REPORT_EVERY_S
+    assert await worker.minutes.step() == SECOND_REPORT_S
     seen = await overview(app)
     assert seen.minutes[-1].outcomes == {Outcome.SUCCEEDED: 2, Outcome.FAILED: 1}
     assert (seen.late_s(0.5), seen.went_wrong) == (2.5, 1)

@@ -64,6 +64,12 @@ LANE_JITTER_S: Final = Known(0.0005, "s", "read", "half of WAKE_JITTER_S: how mu
 OVERDUE_REST_S: Final = Known(
     0.01, "s", "read", "CONTENDED_REST_S: the first rest of who came too late; doubled each time"
 )
+VAIN_SHARE: Final = Known(
+    0.3,
+    "of a core",
+    "read",
+    "restraint.VAIN_SHARE: what all workers take together for looks in vain, two in a row each",
+)
 REPORT_EVERY_S: Final = Known(30, "s", "read", "reporting.REPORT_EVERY_S")
 REPORT_STATEMENTS: Final = Known(
     3, "statements", "read", "of a report: the backlog, this minute, every other time the last"

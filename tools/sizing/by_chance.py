@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from sizing.formulae import Looking, Looks, overdue_rest_s
+from sizing.formulae import Looking, Looks, held_back_longest_s, overdue_rest_s
 
 SETTLE_SHARE = 0.25
 """Of the run, that is not counted: all began at once."""
@@ -32,6 +32,7 @@ class Play:
         self._fill()
         self._ready: set[int] = set()
         self._overdue = [0] * one.workers
+        self._in_vain = [False] * one.workers
         self._visits = self._fruitless = self._actions = 0
         self._waited_s = 0.0
 
@@ -82,10 +83,15 @@ class Play:
                 self._actions += len(shard.due)
                 self._waited_s += sum(answered_at - at for at in shard.due)
             shard.due.clear()
-            self._overdue[worker] = 0
+            self._overdue[worker], self._in_vain[worker] = 0, False
             return answered_at + self._one.visit_s, taken
         self._fruitless += counts
-        return answered_at + self._rest_s(now, answered_at, worker), None
+        rest_s = max(self._rest_s(now, answered_at, worker), self._held_back_s(worker))
+        return answered_at + rest_s, None
+
+    def _held_back_s(self, worker: int) -> float:
+        self._in_vain[worker] = not self._in_vain[worker]
+        return 0.0 if self._in_vain[worker] else held_back_longest_s(self._one) * (1 + self._chance.random()) / 2
 
     def _rest_s(self, now: float, answered_at: float, worker: int) -> float:
         one, place = self._one, bisect_right(self._due, now)

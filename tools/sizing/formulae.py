@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import exp, inf
+from dataclasses import dataclass, replace
+from math import exp, inf, sqrt
 
 LADDER_MAX = 60
 """Rests that are doubled so often have long reached their longest."""
@@ -29,6 +29,8 @@ class Looking:
     rest_max: float
     jitter_s: float
     overdue_rest_s: float
+    vain_share: float
+    """Of a processor, that all of them may take for looks in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ def looks_of(one: Looking) -> Looks:
     """How often a fleet looks and finds.
 
     A worker that finds nothing is told when the next action of all is due, and looks again then; so do all others that
-    are free: of those one finds it. Who hears of it too late looks at once, then after rests that are doubled.
+    are free: of those one finds it. Who hears of it too late looks at once, then after rests that are doubled. Who has
+    looked in vain twice holds back.
     """
     if one.rate <= 0:
         return Looks(0.0, one.workers / (one.look_s + one.rest_max), 0.0, 0.0)
@@ -68,7 +71,19 @@ def looks_of(one: Looking) -> Looks:
             least = middle
         else:
             most = middle
-    return Looks(visits, least - visits, one.rate / visits, claim_s(one, visits))
+    return Looks(visits, least - visits, one.rate / visits, claim_s(one, visits, least))
+
+
+def rate_of_looks(one: Looking, looks: float) -> float:
+    """Actions a second that come due one by one, for which a fleet makes so many looks."""
+    least, most = 0.0, looks
+    for _ in range(60):
+        middle = (least + most) / 2
+        if looks_of(replace(one, rate=middle)).all < looks:
+            least = middle
+        else:
+            most = middle
+    return least
 
 
 def visits_per_s(one: Looking) -> float:
@@ -78,7 +93,7 @@ def visits_per_s(one: Looking) -> float:
     return min(as_ready, as_able)
 
 
-def claim_s(one: Looking, visits: float) -> float:
+def claim_s(one: Looking, visits: float, looks: float) -> float:
     """From the instant at which an action is due until a worker has it, on average.
 
     The first that comes due in a shard waits for the shard's turn; those after it for the rest of that, or of a visit.
@@ -88,7 +103,17 @@ def claim_s(one: Looking, visits: float) -> float:
     begun_by_one = exp(-each * _held_s(one))
     """The share of visits before which the shard was empty."""
     waited_s = begun_by_one * turn_s + (1 - begun_by_one) * (turn_s + _held_s(one) / 2) + each * turn_s**2 / 2
-    return waited_s / (1 + each * turn_s) + one.answer_s
+    return waited_s / (1 + each * turn_s) + one.answer_s + _until_somebody_is_free_s(one, visits, looks)
+
+
+def _until_somebody_is_free_s(one: Looking, visits: float, looks: float) -> float:
+    """How long all wait who are at work or hold back, on average: as long as a visit takes where one is at work; where
+    many are, one of them is free sooner, by the square root of how many, as in queues before just enough servers."""
+    if one.workers == 1 or looks <= visits:
+        return 0.0
+    waiting = (looks - visits - held_back_share(visits / looks) * looks) * until_due_s(one)
+    at_work = visits * (one.look_s + one.visit_s)
+    return exp(-waiting) * (one.look_s + one.visit_s) / sqrt(max(1.0, at_work))
 
 
 def _held_s(one: Looking) -> float:
@@ -113,7 +138,28 @@ def _cycle_s(one: Looking, visits: float, looks: float) -> float:
     """The chance that the next action is not yet due when the worker is told of it."""
     late = (1 - found) * (1 - ahead)
     ladder_s = sum(late**times * (1 - late) * overdue_rest_s(one, times) for times in range(1, LADDER_MAX))
-    return one.look_s + found * one.visit_s + (1 - found) * ahead * (until_due_s(one) + one.jitter_s) + ladder_s
+    held_back = held_back_share(found)
+    rest_s = (1 - found) * ahead * (until_due_s(one) + one.jitter_s) + ladder_s
+    if one.workers == 1 or found == 1:
+        return one.look_s + found * one.visit_s + rest_s
+    usual = 1 - held_back / (1 - found)
+    return one.look_s + found * one.visit_s + usual * rest_s + held_back * _held_back_s(one)
+
+
+def held_back_share(found: float) -> float:
+    """Of all looks, after which the worker holds back: the second in vain of those in a row, the fourth, …"""
+    return (1 - found) ** 2 / (2 - found)
+
+
+def _held_back_s(one: Looking) -> float:
+    """How long a worker holds back, and until the next action of all is due then."""
+    longest_s = held_back_longest_s(one)
+    # Uniformly between half of it and all; what remains until something is due does not depend on how long it was.
+    return 0.75 * longest_s + exp(-one.rate * 0.75 * longest_s) * until_due_s(one)
+
+
+def held_back_longest_s(one: Looking) -> float:
+    return min(2 * one.look_s * (one.workers - 1) / one.vain_share, one.rest_max)
 
 
 def until_due_s(one: Looking) -> float:

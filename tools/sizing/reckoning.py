@@ -88,6 +88,7 @@ class Reckoning:
             rest_max=self.fleet.rest_max,
             jitter_s=known.LANE_JITTER_S.value,
             overdue_rest_s=known.OVERDUE_REST_S.value,
+            vain_share=known.VAIN_SHARE.value,
         )
 
     def _slowed(self, look_s: float) -> Looking:
@@ -209,7 +210,7 @@ class Reckoning:
         yield Quantity(
             area,
             "lone actions a second of which the looks fill the server",
-            fleet.cores / (fleet.workers * self.look_cpu_s),
+            formulae.rate_of_looks(self.looking, fleet.cores / self.look_cpu_s),
             "/s",
             "calculated",
         )

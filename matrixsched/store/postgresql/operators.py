@@ -59,9 +59,9 @@ class PostgresOperators(PostgresAsking):
 
     @transition
     def report_worker(
-        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str]
-    ) -> Conversation[None]:
-        yield self._ask(
+        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str], others_within: timedelta
+    ) -> Conversation[int]:
+        (row,) = yield self._ask(
             "workers.report",
             minute=told.minute,
             worker=told.worker,
@@ -72,7 +72,9 @@ class PostgresOperators(PostgresAsking):
             slots=slots,
             running=running,
             handlers=encode_names(handlers),
+            others_within=others_within,
         )
+        return int(row["others"])
 
     @transition
     def leave_worker(self, name: str) -> Conversation[bool]:

@@ -66,8 +66,8 @@ class SqliteOperators(SqliteAsking):
 
     @transition
     def report_worker(
-        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str]
-    ) -> Conversation[None]:
+        self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str], others_within: timedelta
+    ) -> Conversation[int]:
         yield self._ask(
             "workers.report",
             minute=in_microseconds(told.minute),
@@ -77,14 +77,16 @@ class SqliteOperators(SqliteAsking):
             due=told.due,
             oldest_due_s=told.oldest_due_s,
         )
-        yield self._ask(
+        (row,) = yield self._ask(
             "workers.report_seen",
             worker=told.worker,
             slots=slots,
             running=running,
             handlers=encode_names(handlers),
+            others_within=span(others_within),
             now=self._now(),
         )
+        return int(row["others"])
 
     @transition
     def leave_worker(self, name: str) -> Conversation[bool]:

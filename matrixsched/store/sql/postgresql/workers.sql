@@ -1,5 +1,6 @@
 -- workers (postgresql). Promise: a worker says that it is there and what it did in a minute, which stands in the place of what it
--- said before; sent again it changes nothing. Its commit does not wait for the disk: after a crash of the server it is said anew.
+-- said before; sent again it changes nothing. It is told how many others reported lately. Its commit does not wait for the disk: after
+-- a crash of the server it is said anew.
 
 -- name: report
 with unflushed as materialized (
@@ -18,7 +19,9 @@ insert into matrixsched.workers as w (worker, started_at, seen_at, slots, runnin
 select cast(:worker as text), {now}, {now}, cast(:slots as integer), cast(:running as integer), cast(:handlers as text)
   from unflushed
 on conflict (worker) do update
-   set seen_at = excluded.seen_at, slots = excluded.slots, running = excluded.running, handlers = excluded.handlers;
+   set seen_at = excluded.seen_at, slots = excluded.slots, running = excluded.running, handlers = excluded.handlers
+returning (select count(*) from matrixsched.workers o
+            where o.worker <> cast(:worker as text) and o.seen_at > {now} - cast(:others_within as interval)) as others;
 
 -- name: leave
 delete from matrixsched.workers where worker = cast(:worker as text) returning worker;
