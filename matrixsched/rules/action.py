@@ -76,8 +76,7 @@ class Terms:
     """Why these terms could not be read, as when a newer version of the library wrote them; the rest is None then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meta:
+class Meta(NamedTuple):  # as those below: made for each action of a list, and tuples cost a third
     id: str
     guid: UUID
     version: int
@@ -89,8 +88,7 @@ class Meta:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(NamedTuple):
     handler: str
     payload: bytes
     terms: Terms
@@ -103,8 +101,7 @@ class Spec:
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(NamedTuple):
     state: State
     scheduled_at: datetime
     """When it runs next, or ran last if it is finished."""
@@ -128,8 +125,7 @@ class Status:
         return self.succeeded + self.failed + self.interrupted + self.deferred + self.running
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(NamedTuple):
     """An action as it stands in the database."""
 
     meta: Meta

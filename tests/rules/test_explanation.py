@@ -55,7 +55,7 @@ FREE = ShardLock(is_locked=False, locked_by=None, heartbeat_at=NOW)
 
 
 def an_action(status: dict[str, Any] | None = None, **spec: Any) -> Action:
-    return Action(meta=META, spec=replace(SPEC, **spec), status=replace(STATUS, **(status or {})))
+    return Action(meta=META, spec=SPEC._replace(**spec), status=STATUS._replace(**(status or {})))
 
 
 def a_standing(**facts: Any) -> Standing:

@@ -20,6 +20,7 @@ from benchmarks.statements import SEMAPHORE_TASKS
 from benchmarks.tabs import Tabs
 from matrixsched import Retry
 from matrixsched.calls import call
+from matrixsched.ops.web.serving import keep_what_is_there
 from matrixsched.rules.queues import NewItem
 from matrixsched.web import dashboard
 from matrixsched.worker import Worker
@@ -49,6 +50,8 @@ REQUESTS = (
     Asked("run now", "POST", "/actions/own-{n}/run-now"),
     Asked("cancel", "POST", "/actions/own-{n}/cancel"),
     Asked("list", "GET", "/actions?limit=100"),
+    Asked("list, a long page", "GET", "/actions?limit=1000"),
+    Asked("list, a long page of failed", "GET", "/actions?state=failed&limit=1000"),
     Asked("list, nothing fits", "GET", "/actions?handler=nobody"),
     Asked("list, a prefix", "GET", "/actions?prefix=future-12345"),
     Asked("list, failed", "GET", "/actions?state=failed"),
@@ -129,6 +132,7 @@ def _asked_beside_many(run: Run, requests: Sequence[Asked], prefix: str) -> Meas
                         took_s[asked.name].append(elapsed_s)
 
     _furnish(run)
+    keep_what_is_there()
     run_loop(work)
     figures = [Figure(name, p95(times_s) * 1000, "ms") for name, times_s in took_s.items()]
     return Measured([Figure("worst p95", max(one.value for one in figures), "ms"), *figures], refused[:5])

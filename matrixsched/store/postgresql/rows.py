@@ -40,42 +40,28 @@ def attempt_of(row: Row, shard: int, sync_guid: UUID) -> Attempt:
     return Attempt._make((claim, *_BEFORE_TERMS(row), decode_terms(row["terms"]), *_AFTER_TERMS(row), None, None))
 
 
+_META = itemgetter("action_id", "action_guid", "version", "revision", "shard_id", "created_at", "updated_at")
+_SPEC = itemgetter("priority", "template", "zone")
+_COUNTED = itemgetter("scheduled_at", "running", "tick", "succeeded", "failed")
+_NOT_RUN = itemgetter("missed", "deferred", "consecutive_failures")
+_ENDED = itemgetter("last_error", "last_started_at", "last_ended_at", "finished_at")
+
+
 def action_of(row: Row) -> Action:
+    # By position as well: of a list there may be ten thousand.
+    terms, limit, outcome = decode_terms(row["terms"]), key_in(row["lane"]), row["last_outcome"]
+    interrupted = row["interrupted"] + row["interrupted_uncounted"]
     return Action(
-        meta=Meta(
-            id=row["action_id"],
-            guid=row["action_guid"],
-            version=row["version"],
-            revision=row["revision"],
-            shard=row["shard_id"],
-            created_at=row["created_at"],
-            updated_at=row["updated_at"],
-        ),
-        spec=Spec(
-            handler=row["handler"],
-            payload=bytes(row["payload"]),
-            terms=decode_terms(row["terms"]),
-            priority=row["priority"],
-            template=row["template"],
-            zone=row["zone"],
-            limit=key_in(row["lane"]),
-            expires_at=row["expires_at"],
-        ),
-        status=Status(
-            state=State(row["state"]),
-            scheduled_at=row["scheduled_at"],
-            running=row["running"],
-            tick=row["tick"],
-            succeeded=row["succeeded"],
-            failed=row["failed"],
-            interrupted=row["interrupted"] + row["interrupted_uncounted"],
-            missed=row["missed"],
-            deferred=row["deferred"],
-            consecutive_failures=row["consecutive_failures"],
-            last_outcome=None if row["last_outcome"] is None else Outcome(row["last_outcome"]),
-            last_error=row["last_error"],
-            last_started_at=row["last_started_at"],
-            last_ended_at=row["last_ended_at"],
-            finished_at=row["finished_at"],
+        Meta._make(_META(row)),
+        Spec._make((row["handler"], bytes(row["payload"]), terms, *_SPEC(row), limit, row["expires_at"])),
+        Status._make(
+            (
+                State(row["state"]),
+                *_COUNTED(row),
+                interrupted,
+                *_NOT_RUN(row),
+                None if outcome is None else Outcome(outcome),
+                *_ENDED(row),
+            )
         ),
     )

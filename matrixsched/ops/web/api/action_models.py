@@ -6,10 +6,11 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 from uuid import UUID
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, RootModel, SkipValidation, with_config
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from matrixsched.app import App
 from matrixsched.calls import PRIORITY_MAX, Call, Scheduled, ScheduledMany
@@ -168,40 +169,43 @@ def batch_told(many: ScheduledMany, ids: Sequence[str]) -> BatchTold:
     return BatchTold(total=many.total, created=many.created, replaced=many.replaced, kept=many.kept, ids=list(ids))
 
 
-class ActionTold(Told):
+@with_config(ConfigDict(extra="forbid"))
+class ActionTold(TypedDict):  # no model: those of a long list would take longer than all the rest
     """An action as it stands."""
 
     id: str
-    guid: UUID = Field(description="Another one with every change; for If-Match.")
-    version: int = Field(description="Rises with every change, also across replacement.")
-    revision: int = Field(description="1 when created, one more with every change.")
+    guid: Annotated[UUID, Field(description="Another one with every change; for If-Match.")]
+    version: Annotated[int, Field(description="Rises with every change, also across replacement.")]
+    revision: Annotated[int, Field(description="1 when created, one more with every change.")]
     shard: int
     created_at: Moment
     updated_at: Moment
     handler: str
     payload_bytes: int
     payload_version: int
-    payload: Any = Field(None, description="Only if it was asked for.")
-    payload_base64: str | None = Field(None, description="Instead of `payload`, if what is stored is not JSON.")
+    payload: NotRequired[Annotated[Any, Field(description="Only if it was asked for.")]]
+    payload_base64: NotRequired[
+        Annotated[str, Field(description="Instead of `payload`, if what is stored is not JSON.")]
+    ]
     priority: int
     template: str | None
     zone: str | None
     limit: str | None
     repeat: RepeatTold | None
-    retry: RetryTold | None = Field(description="null: as its handler says.")
+    retry: Annotated[RetryTold | None, Field(description="null: as its handler says.")]
     timeout: Duration | None
     start_within: Duration | None
     expires_at: Moment | None
     state: State
     running: bool
-    scheduled_at: Moment = Field(description="When it runs next, or ran last if it is finished.")
+    scheduled_at: Annotated[Moment, Field(description="When it runs next, or ran last if it is finished.")]
     tick: int
-    attempts: int = Field(description="How many were started.")
+    attempts: Annotated[int, Field(description="How many were started.")]
     succeeded: int
     failed: int
-    interrupted: int = Field(description="Whose workers died.")
+    interrupted: Annotated[int, Field(description="Whose workers died.")]
     missed: int
-    deferred: int = Field(description="Which asked to be retried later, or to be cancelled.")
+    deferred: Annotated[int, Field(description="Which asked to be retried later, or to be cancelled.")]
     consecutive_failures: int
     last_outcome: Outcome | None
     last_error: str | None
@@ -210,59 +214,65 @@ class ActionTold(Told):
     finished_at: Moment | None
 
 
+class OneActionTold(RootModel[ActionTold]):
+    """An action as it stands."""
+
+
 def action_told(action: Action, *, with_payload: bool) -> ActionTold:
     meta, spec, status, terms = action.meta, action.spec, action.status, action.spec.terms
-    return ActionTold(
-        id=meta.id,
-        guid=meta.guid,
-        version=meta.version,
-        revision=meta.revision,
-        shard=meta.shard,
-        created_at=meta.created_at,
-        updated_at=meta.updated_at,
-        handler=spec.handler,
-        payload_bytes=len(spec.payload),
-        payload_version=terms.payload_version or 1,
-        **(_payload(spec.payload) if with_payload else {}),
-        priority=spec.priority,
-        template=spec.template,
-        zone=spec.zone,
-        limit=spec.limit,
-        repeat=None if terms.repeat is None else repeat_told(terms.repeat),
-        retry=None if terms.retry is None else retry_told(terms.retry),
-        timeout=terms.timeout,
-        start_within=terms.start_within,
-        expires_at=spec.expires_at,
-        state=status.state,
-        running=status.running,
-        scheduled_at=status.scheduled_at,
-        tick=status.tick,
-        attempts=status.attempts_started,
-        succeeded=status.succeeded,
-        failed=status.failed,
-        interrupted=status.interrupted,
-        missed=status.missed,
-        deferred=status.deferred,
-        consecutive_failures=status.consecutive_failures,
-        last_outcome=status.last_outcome,
-        last_error=status.last_error,
-        last_started_at=status.last_started_at,
-        last_ended_at=status.last_ended_at,
-        finished_at=status.finished_at,
-    )
+    told: ActionTold = {
+        "id": meta.id,
+        "guid": meta.guid,
+        "version": meta.version,
+        "revision": meta.revision,
+        "shard": meta.shard,
+        "created_at": meta.created_at,
+        "updated_at": meta.updated_at,
+        "handler": spec.handler,
+        "payload_bytes": len(spec.payload),
+        "payload_version": terms.payload_version or 1,
+        "priority": spec.priority,
+        "template": spec.template,
+        "zone": spec.zone,
+        "limit": spec.limit,
+        "repeat": None if terms.repeat is None else repeat_told(terms.repeat),
+        "retry": None if terms.retry is None else retry_told(terms.retry),
+        "timeout": terms.timeout,
+        "start_within": terms.start_within,
+        "expires_at": spec.expires_at,
+        "state": status.state,
+        "running": status.running,
+        "scheduled_at": status.scheduled_at,
+        "tick": status.tick,
+        "attempts": status.attempts_started,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "interrupted": status.interrupted,
+        "missed": status.missed,
+        "deferred": status.deferred,
+        "consecutive_failures": status.consecutive_failures,
+        "last_outcome": status.last_outcome,
+        "last_error": status.last_error,
+        "last_started_at": status.last_started_at,
+        "last_ended_at": status.last_ended_at,
+        "finished_at": status.finished_at,
+    }
+    if with_payload:
+        _tell_payload(told, spec.payload)
+    return told
 
 
-def _payload(stored: bytes) -> dict[str, Any]:
+def _tell_payload(told: ActionTold, stored: bytes) -> None:
     try:
-        return {"payload": json.loads(stored)}
+        told["payload"] = json.loads(stored)
     except (ValueError, RecursionError):
-        return {"payload_base64": b64encode(stored).decode()}
+        told["payload_base64"] = b64encode(stored).decode()
 
 
 class ActionsTold(Told):
     """A page of actions, in an order that stays the same."""
 
-    items: list[ActionTold]
+    items: SkipValidation[list[ActionTold]]
     next_cursor: str | None = Field(description="For the next page; null: this is the last one.")
 
 

@@ -17,12 +17,12 @@ from matrixsched.ops.web.api.action_models import (
     ActionQuery,
     ActionsQuery,
     ActionsTold,
-    ActionTold,
     BatchCall,
     BatchGiven,
     BatchTold,
     ExplanationTold,
     HistoryTold,
+    OneActionTold,
     RescheduleGiven,
     RunsQuery,
     RunsTold,
@@ -145,10 +145,11 @@ async def list_actions(asked: Asked, query: ActionsQuery) -> ActionsTold:
     )
 
 
-async def get_action(asked: Asked, query: ActionQuery) -> Reply[ActionTold]:
+async def get_action(asked: Asked, query: ActionQuery) -> Reply[OneActionTold]:
     """An action as it stands. ETag is its guid, for If-Match."""
     action = await asked.app.get(asked.path["id"])
-    return Reply(action_told(action, with_payload=query.payload), headers={"ETag": f'"{action.meta.guid}"'})
+    told = OneActionTold(action_told(action, with_payload=query.payload))
+    return Reply(told, headers={"ETag": f'"{action.meta.guid}"'})
 
 
 async def explain_action(asked: Asked) -> ExplanationTold:
