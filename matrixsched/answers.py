@@ -14,7 +14,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from matrixsched.calls import Exists, Scheduled, ScheduledMany
-from matrixsched.errors import ActionExists, ActionFinished, ActionNotFound, GuidMismatch
+from matrixsched.errors import ActionExists, ActionFinished, ActionNotAsSeen, ActionNotFound, GuidMismatch
 from matrixsched.rules.action import Action
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
@@ -140,7 +140,7 @@ def earlier(
 async def sent_again(store: Store, operation: Transition[T], calling_off: Transition[None]) -> T:
     """The answer to a change that may be on its way already: what is refused now, or changes nothing, must not be done
     when an earlier try arrives late."""
-    with suppress(ActionNotFound, ActionFinished, GuidMismatch):
+    with suppress(ActionNotFound, ActionFinished, ActionNotAsSeen, GuidMismatch):
         answer = await store.run(operation)
         if isinstance(answer, Scheduled) and answer.changed:
             return answer

@@ -50,6 +50,7 @@ from matrixsched.clock import Chance, Clock
 from matrixsched.coalescer import Coalescer
 from matrixsched.errors import (
     ActionFinished,
+    ActionNotAsSeen,
     BadInput,
     DatabaseBusy,
     DatabaseError,
@@ -70,7 +71,7 @@ from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Conversation, Transition
-from matrixsched.store.values import Change, NewAction
+from matrixsched.store.values import Change, NewAction, Seen
 
 T = TypeVar("T")
 
@@ -245,11 +246,13 @@ class Scheduler(Lookups):
         delay: timedelta | None = None,
         revive: bool = False,
         expected_guid: UUID | None = None,
+        seen: Seen | None = None,
         request_id: str | None = None,
     ) -> Operation[Scheduled]:
-        """Move the next run of an action; with `revive` also of a finished one."""
+        """Move the next run of an action; with `revive` also of a finished one; with `seen` only if it is still so."""
         timing = check_timing(at, delay)
         change = self._change("run_now" if revive else "reschedule", action_id, timing, expected_guid, request_id)
+        change = replace(change, seen=seen)
 
         def conversation(lock_timeout: timedelta | None) -> Conversation[Scheduled]:
             located = replace(change, shard=(yield from self._shard(action_id)))
@@ -261,6 +264,8 @@ class Scheduler(Lookups):
             found = yield from self._found_expected(located)
             if found.status.state is not State.LIVE and not revive:
                 raise ActionFinished(action_id, found.status.state)
+            if seen is not None:
+                raise ActionNotAsSeen(action_id)
             return as_found(found)
 
         return operation("reschedule", conversation, self._do.call_off(change.guid))

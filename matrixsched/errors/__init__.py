@@ -34,6 +34,7 @@
     ├── ActionNotFound (LookupError)
     ├── ActionExists
     ├── ActionFinished
+    ├── ActionNotAsSeen                 an attempt at it began or ended since it was read
     ├── LimitNotFound (LookupError)
     ├── TemplateInUse
     ├── SemaphoreNotFound (LookupError)
@@ -117,6 +118,7 @@ from matrixsched.errors.roots import (
 from matrixsched.errors.states import (
     ActionExists,
     ActionFinished,
+    ActionNotAsSeen,
     ActionNotFound,
     GuidMismatch,
     LimitNotFound,
@@ -151,6 +153,7 @@ from matrixsched.errors.surroundings import (
 __all__ = [
     "ActionExists",
     "ActionFinished",
+    "ActionNotAsSeen",
     "ActionNotFound",
     "AlreadyOpen",
     "AppNotFound",

@@ -38,6 +38,16 @@ class ActionFinished(MatrixSchedError):
         self.action_id, self.state = action_id, state
 
 
+class ActionNotAsSeen(MatrixSchedError):
+    """An attempt at the action began or ended since it was read: to run it now would run it once more."""
+
+    remedy = "Read the action again with get() and decide anew."
+
+    def __init__(self, action_id: str) -> None:
+        super().__init__(f"an attempt at action {action_id!r} began or ended since it was read")
+        self.action_id = action_id
+
+
 class LimitNotFound(MatrixSchedError, LookupError):
     """No limit of that name is set in this installation."""
 

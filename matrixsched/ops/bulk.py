@@ -10,11 +10,11 @@ from typing import Literal, Protocol
 
 from matrixsched.app import App
 from matrixsched.calls import Scheduled
-from matrixsched.errors import ActionNotFound, DatabaseBusy, GuidMismatch
+from matrixsched.errors import ActionNotAsSeen, ActionNotFound, DatabaseBusy, GuidMismatch
 from matrixsched.ops.render import Facts
 from matrixsched.rules.action import Action, State
 from matrixsched.store.looking import Found, Place
-from matrixsched.store.values import ActionFilter
+from matrixsched.store.values import ActionFilter, Seen
 
 PAGE = 1000
 LOOK_MAX = 10_000
@@ -244,19 +244,34 @@ async def change(app: App, selection: Chosen, tally: Tally, progress: Callable[[
 
     The tally is the caller's, who can tell how far it came if this does not come to its end.
     """
-    do = app.cancel if tally.verb == "cancel" else app.run_now
+    do = _cancelled if tally.verb == "cancel" else run_as_seen
     async for action in selection.of(app):
         if tally.is_changed(action):
-            await _change(do, action, tally)
+            await _change(do(app, action), tally)
         elif tally.leaves_running:
             tally.running += action.status.running
         tally.matched += 1
         progress(tally.matched)
 
 
-async def _change(do: Callable[..., Awaitable[Scheduled]], action: Action, tally: Tally) -> None:
-    with suppress(GuidMismatch, ActionNotFound, DatabaseBusy):
-        changed = await do(action.id, expected_guid=action.meta.guid)
+async def _cancelled(app: App, action: Action) -> Scheduled:
+    return await app.cancel(action.id, expected_guid=action.meta.guid)
+
+
+async def run_as_seen(app: App, action: Action) -> Scheduled:
+    """Run it now, if it is still as it was read; while an attempt was under way then, once more after that.
+
+    What was started since would run twice, though nobody who asked for it knew.
+    """
+    status = action.status
+    seen = None if status.running else Seen(status.state, status.last_ended_at)
+    running = app.scheduler.rescheduling(action.id, revive=True, expected_guid=action.meta.guid, seen=seen)
+    return await app.scheduler.change(running, None)
+
+
+async def _change(doing: Awaitable[Scheduled], tally: Tally) -> None:
+    with suppress(ActionNotAsSeen, GuidMismatch, ActionNotFound, DatabaseBusy):
+        changed = await doing
         if changed.changed:  # else it has ended by itself meanwhile
             tally.changed += 1
             tally.running += changed.running

@@ -15,6 +15,7 @@ from matrixsched.ops import actions, bulk, fsck, limits, queues, semaphores, sha
 from matrixsched.ops.bulk import Chosen, Tally, Verb
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
+from matrixsched.rules.action import Action
 from matrixsched.rules.limits import Limit
 from matrixsched.rules.names import shard_of
 from matrixsched.rules.quota import QuotaSettings
@@ -41,6 +42,14 @@ async def run_now(
 ) -> Scheduled:
     async with operator.noting("run_now", id, await _action(operator, id)) as note:
         done = await operator.app.run_now(id, expected_guid=expected_guid, request_id=request_id)
+        note.after = _scheduled(done)
+        return done
+
+
+async def run_as_seen(operator: Operator, action: Action) -> Scheduled:
+    """Only if no attempt at it began or ended since it was read."""
+    async with operator.noting("run_now", action.id, _before(action)) as note:
+        done = await bulk.run_as_seen(operator.app, action)
         note.after = _scheduled(done)
         return done
 
@@ -73,7 +82,10 @@ async def change_many(
 
 
 async def _action(operator: Operator, id: str) -> Facts:
-    action = await operator.app.get(id)
+    return _before(await operator.app.get(id))
+
+
+def _before(action: Action) -> Facts:
     return {**actions.row(action), "guid": str(action.meta.guid)}
 
 

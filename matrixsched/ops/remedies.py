@@ -11,6 +11,7 @@ from matrixsched.config import DatabaseSettings, flag_of
 from matrixsched.errors import (
     ActionExists,
     ActionFinished,
+    ActionNotAsSeen,
     BadInput,
     DatabaseFileMissing,
     GuidMismatch,
@@ -51,6 +52,7 @@ REMEDIES: dict[type[MatrixSchedError], str] = {
     TemplateInUse: "Let them go out, or cancel them by `matrixsched templates stop NAME`; then remove it.",
     SemaphoreNotFound: "`matrixsched semaphores list` shows those that are, `matrixsched semaphores set` makes one.",
     TaskNotFound: "Nothing was released; `matrixsched semaphores show KEY` shows who holds and who waits.",
+    ActionNotAsSeen: "See how it is now by `matrixsched actions show`, and decide anew.",
     GuidMismatch: "See what it is now by `matrixsched actions show`, and decide anew.",
     SchemaMissing: "Run `matrixsched init` once.",
     DatabaseFileMissing: "Run `matrixsched init` once to create it, or correct the path.",

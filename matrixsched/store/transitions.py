@@ -96,7 +96,10 @@ class Transitions(
     def reschedule(
         self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
     ) -> Transition[Written | None]:
-        """Move the next run; with `revive` also of a finished action."""
+        """Move the next run; with `revive` also of a finished action.
+
+        None if the action is not as the change expects it (or it was sent before).
+        """
         ...
 
     def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Transition[Written | None]:

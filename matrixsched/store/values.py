@@ -75,6 +75,13 @@ def took_effect(guids: Iterable[UUID], requests: Collection[UUID]) -> set[UUID]:
     return {guid for guid in guids if guid in requests and mark_of(guid) not in requests}
 
 
+class Seen(NamedTuple):
+    """As an action was read of which no attempt was under way."""
+
+    state: State
+    last_ended_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A change to an action that exists."""
@@ -86,6 +93,8 @@ class Change:
     expected_guid: UUID | None
     at: datetime | None = None
     delay: timedelta = timedelta(0)
+    seen: Seen | None = None
+    """With `expected_guid`: it is moved only if no attempt at it began or ended since."""
 
 
 class Written(NamedTuple):

@@ -319,7 +319,7 @@ def test_what_cannot_be_cancelled_is_left_alone(matrixsched: Matrixsched, databa
     plant(database_url, live=1, failed=1)
     some = matrixsched(*at(database_url, "cancel", "mail:0", "bad:0", "mail:0", "--yes", "--json"))
     assert (some.code, some.json) == (0, {"matched": 2, "cancelled": 1, "running": 0, "skipped": 1})
-    assert "1 were changed or locked by others, or in another state" in some.err
+    assert "1 were started, changed or locked by others, or in another state" in some.err
     none = matrixsched(*at(database_url, "cancel", "bad:0"))
     assert none.code == 0
     assert "nothing to do: only live ones can be cancelled" in none.err

@@ -228,4 +228,4 @@ def test_what_ends_by_itself_meanwhile_is_not_counted_as_cancelled(
     monkeypatch.setattr(App, "cancel", cancel_too_late)
     late = matrixsched("actions", "cancel", "mail", "--database", database_url, "--yes", "--json")
     assert (late.json["cancelled"], late.json["skipped"]) == (0, 1)
-    assert "1 were changed or locked by others, or in another state." in late.err
+    assert "1 were started, changed or locked by others, or in another state." in late.err

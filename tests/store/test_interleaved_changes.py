@@ -1,4 +1,4 @@
-"""Changes that are called off while a try of them is under way."""
+"""Changes that are called off while a try of them is under way, and those of what was seen before."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 from support.interleaving import Mutant, Taken, World, cured
 
+from matrixsched.rules.action import State
 from matrixsched.store.transition import Transition
-from matrixsched.store.values import Change
+from matrixsched.store.values import Change, NewAction, Seen
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +23,7 @@ UNFENCED = [
     Mutant(
         name,
         "where not exists (select from matrixsched.requests r where r.request_guid = cast(:action_guid as uuid))",
-        "",
+        "where true",
     )
     for name in ("reschedule", "cancel")
 ]
@@ -115,3 +116,93 @@ async def written(world: World) -> UUID:
     (row,) = await world.rows("select action_guid from matrixsched.scheduled_actions")
     guid: UUID = row["action_guid"]
     return guid
+
+
+# What is run now as it was seen.
+
+ROW_KEPT = Mutant("reschedule", "and ctid = any (array(select ctid from waiting))", "and false")
+NEW_ROW_KEPT = Mutant("reschedule", "and ctid = any (array(select ctid from incoming))", "and false")
+ROW_UNLOCKED = Mutant(
+    "reschedule", "and (p.claimed_by is null or p.scheduled_at <= {now}) for update of p skip locked", ""
+)
+NEW_ROW_UNLOCKED = Mutant("reschedule", "for update of i skip locked", "")
+WHATEVER_BECAME_OF_IT = Mutant("reschedule", "and p.ctid = s.place", "")
+
+
+def running_as_seen(world: World, action: NewAction) -> Transition[Any]:
+    seen = Seen(State.LIVE, None)
+    change = Change(shard=0, id="a", guid=(guid := uuid4()), request_guid=guid, expected_guid=action.guid, seen=seen)
+    return world.do.reschedule(change, revive=True, tell=False)
+
+
+@cured(the_row_is_not_locked=[ROW_UNLOCKED])
+async def test_what_a_claim_has_in_hand_is_not_run_once_more(world: World, taken_out: Sequence[Taken]) -> None:
+    await world.take_out(taken_out)
+    (action,) = await world.schedule("a")
+    holder = await world.acquire()
+    await world.run(world.moving(holder, claim_limit=0))
+    claiming, claimed = await world.open(world.claiming(holder))
+    assert len(claimed.attempts) == 1
+    run = await world.start(running_as_seen(world, action))
+    if taken_out:
+        await run.waits()
+    else:
+        assert await run.answer() is None
+    await claiming.commit()
+    assert (await run.outcome() is None) == (not taken_out)
+
+
+@cured(the_row_is_not_locked=[NEW_ROW_UNLOCKED])
+async def test_what_a_move_has_in_hand_is_not_run_once_more(world: World, taken_out: Sequence[Taken]) -> None:
+    await world.take_out(taken_out)
+    (action,) = await world.schedule("a")
+    moving, moved = await world.open(world.moving(await world.acquire()))
+    assert len(moved.attempts) == 1
+    run = await world.start(running_as_seen(world, action))
+    if taken_out:
+        await run.waits()
+    else:
+        assert await run.answer() is None
+    await moving.commit()
+    assert (await run.outcome() is None) == (not taken_out)
+
+
+@cured(its_row_is_left=[ROW_KEPT])
+async def test_a_claim_with_an_older_snapshot_does_not_start_what_was_run_as_seen(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    (action,) = await world.schedule("a")
+    holder = await world.acquire()
+    await world.run(world.moving(holder, claim_limit=0))
+    claim = await world.paused(world.claiming(holder))
+    assert await world.run(running_as_seen(world, action)) is not None
+    await claim.resume()
+    assert len((await claim.answer()).attempts) == (1 if taken_out else 0)
+
+
+@cured(its_row_is_left=[NEW_ROW_KEPT])
+async def test_a_move_with_an_older_snapshot_does_not_start_what_was_run_as_seen(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    await world.take_out(taken_out)
+    (action,) = await world.schedule("a")
+    move = await world.paused(world.moving(await world.acquire()))
+    assert await world.run(running_as_seen(world, action)) is not None
+    await move.resume()
+    assert len((await move.answer()).attempts) == (1 if taken_out else 0)
+
+
+@cured(whatever_became_of_it=[WHATEVER_BECAME_OF_IT])
+async def test_a_row_that_was_changed_since_the_snapshot_is_left_to_who_finds_it(
+    world: World, taken_out: Sequence[Taken]
+) -> None:
+    """It could not be taken away: whoever sees it as it is now, and its action as it was, would start it as well."""
+    await world.take_out(taken_out)
+    (action,) = await world.schedule("a")
+    holder = await world.acquire()
+    await world.run(world.moving(holder, claim_limit=0))
+    run = await world.paused(running_as_seen(world, action))
+    await world.rows("update matrixsched.processing_queue set rescheduled_at = now()")
+    await run.resume()
+    assert (await run.answer() is None) == (not taken_out)

@@ -7,6 +7,7 @@ import re
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -30,7 +31,7 @@ from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
 from matrixsched.store.stock import BEGINNING
 from matrixsched.store.transition import Ask, Conversation, Transition
-from matrixsched.store.values import ActionFilter, Change, Ended, Holding, SweepPosition, TidyPosition
+from matrixsched.store.values import ActionFilter, Change, Ended, Holding, Seen, SweepPosition, TidyPosition
 
 SHARDS = 4
 LIMIT = 50
@@ -135,6 +136,10 @@ def a_change(id: str) -> Change:
     return Change(shard=0, id=id, guid=uuid.uuid4(), request_guid=uuid.uuid4(), expected_guid=None, at=NOW)
 
 
+def as_seen(id: str) -> Change:
+    return replace(a_change(id), expected_guid=guid_of(id), seen=Seen(State.LIVE, None))
+
+
 # Shard 0 is held and beats, so that there is no incoming row for whoever asks; before the due time nothing else is due.
 BEFORE_ALL = PostgresTransitions("default", clock=ManualClock(NOW - timedelta(hours=1)))
 # Nobody holds shard 0 any more, where thousands are new.
@@ -172,6 +177,8 @@ HOT: dict[str, Transition[Any]] = {
     "schedule": DO.schedule(BATCH, uuid.uuid4(), replace=True, lock_timeout=None, tell=False),
     "replace_expected": DO.replace_expected(an_action(NOW, "future 0"), uuid.uuid4(), guid_of("future 0"), tell=False),
     "reschedule": DO.reschedule(a_change("future 0"), revive=True, tell=False),
+    "reschedule, as it was seen": DO.reschedule(as_seen("future 0"), revive=True, tell=False),
+    "reschedule, new as it was seen": DO.reschedule(as_seen("new 0"), revive=True, tell=False),
     "cancel": DO.cancel(a_change("future 0")),
     "find": DO.find([(0, f"future {number * SHARDS}") for number in range(LIMIT)]),
     "history": DO.history(0, "running 0"),

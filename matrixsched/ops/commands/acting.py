@@ -291,7 +291,9 @@ def _change(given: Given, verb: Verb, selection: Selection, *, yes: bool, as_jso
         say(f"stopped half-way: what is done stays done. To go on: `{given.again('--yes')}`.")
         raise
     show_facts(done.facts, as_json=as_json)
-    skipped = f" {done.skipped:,} were changed or locked by others, or in another state." if done.skipped else ""
+    skipped = (
+        f" {done.skipped:,} were started, changed or locked by others, or in another state." if done.skipped else ""
+    )
     say(f"done.{skipped} " + _NEXT.format(options=given.options()))
 
 

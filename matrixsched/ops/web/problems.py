@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from matrixsched.errors import (
     ActionExists,
     ActionFinished,
+    ActionNotAsSeen,
     BadInput,
     DatabaseBusy,
     DatabaseUnavailable,
@@ -37,6 +38,7 @@ _STATUS: Final[tuple[tuple[type[MatrixSchedError], HTTPStatus], ...]] = (
     (GuidMismatch, HTTPStatus.PRECONDITION_FAILED),
     (ActionExists, HTTPStatus.CONFLICT),
     (ActionFinished, HTTPStatus.CONFLICT),
+    (ActionNotAsSeen, HTTPStatus.CONFLICT),
     (TemplateInUse, HTTPStatus.CONFLICT),
     (OutcomeUnknown, HTTPStatus.GATEWAY_TIMEOUT),
     (DatabaseBusy, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -142,6 +142,8 @@ class PostgresTransitions(
             at=change.at,
             delay=change.delay,
             revive=revive,
+            seen_state=None if change.seen is None else change.seen.state,
+            seen_ended_at=None if change.seen is None else change.seen.last_ended_at,
             lock_timeout=_milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )

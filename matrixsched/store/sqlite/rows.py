@@ -23,7 +23,7 @@ from matrixsched.rules.action import (
 from matrixsched.rules.lanes import key_in
 from matrixsched.store.codec import decode_terms, encode_terms
 from matrixsched.store.transition import Row
-from matrixsched.store.values import Backlog, Change, Ended, NewAction, ShardReport, Written
+from matrixsched.store.values import Backlog, Change, Ended, NewAction, Seen, ShardReport, Written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -94,6 +94,12 @@ def columns_of_change(change: Change) -> dict[str, object]:
         "action_guid": str(change.guid),
         "expected_guid": None if change.expected_guid is None else str(change.expected_guid),
     }
+
+
+def columns_of_seen(seen: Seen | None) -> dict[str, object]:
+    if seen is None:
+        return {"seen_state": None, "seen_ended_at": None}
+    return {"seen_state": seen.state.value, "seen_ended_at": in_microseconds_or_none(seen.last_ended_at)}
 
 
 def key_of(claim: Claim) -> tuple[int, str, str]:

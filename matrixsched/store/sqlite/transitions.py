@@ -49,6 +49,7 @@ from matrixsched.store.sqlite.rows import (
     columns_of_change,
     columns_of_claim,
     columns_of_new,
+    columns_of_seen,
     in_microseconds,
     in_microseconds_or_none,
     key_of,
@@ -175,7 +176,8 @@ class SqliteTransitions(
     ) -> Conversation[Written | None]:
         now = self._now()
         request, columns = str(change.request_guid), columns_of_change(change)
-        fresh = yield self._ask("reschedule.request", **columns, request_guid=request, revive=int(revive), now=now)
+        wanted = columns | columns_of_seen(change.seen) | {"request_guid": request, "revive": int(revive)}
+        fresh = yield self._ask("reschedule.request", **wanted, now=now)
         if not fresh:
             return None
         scheduled_at = begins_at(change.at, change.delay, now)

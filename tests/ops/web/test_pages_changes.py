@@ -12,7 +12,7 @@ from support.away import leaving
 from support.visits import Visitor, fields_of, visiting
 from support.web_api import OPERATOR, VIEWER
 
-from matrixsched import App
+from matrixsched import App, every
 from matrixsched.clock import ManualClock
 from matrixsched.ops.queues import storage_of
 from matrixsched.ops.web.access import Tokens
@@ -289,6 +289,25 @@ async def test_what_has_changed_since_it_was_shown_stays_as_it_is(furnished: Vis
     refused = await furnished.send("/change/cancel", fields)
     assert refused.status_code == 412
     assert await state_of(furnished.app, "remind:40") is State.LIVE
+
+
+@pytest.mark.parametrize("verb", ["run_now", "redrive"])
+async def test_what_ran_since_it_was_shown_is_not_run_once_more(visitor: Visitor, app: App, verb: str) -> None:
+    runs: list[str] = []
+
+    @app.action("work")
+    async def work() -> None:
+        runs.append("work")
+
+    await app.schedule("work", id="a", repeat=every(HOUR))
+    fields = fields_of(await visitor.read(f"/change/{verb}?id=a"))
+    await Worker(app).run_due()
+    refused = await visitor.send(f"/change/{verb}", fields)
+    assert refused.status_code == 409
+    assert "it was changed since it was shown to you" in refused.text
+    await Worker(app).run_due()
+    assert runs == ["work"]
+    assert "It is due now" in (await visitor.confirm(f"/change/{verb}?id=a")).text
 
 
 async def test_a_shard_that_changed_hands_is_not_released(furnished: Visitor, clock: ManualClock) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -9,7 +10,7 @@ from support.scene import LEASE, Scene, ended, failed
 
 from matrixsched import Outcome, State, every
 from matrixsched.rules.action import Terms, suspect_lane
-from matrixsched.store.values import Answer
+from matrixsched.store.values import Answer, Seen
 
 pytestmark = pytest.mark.anyio
 
@@ -218,3 +219,59 @@ async def test_what_may_be_changed_beside_an_action_lets_nobody_change_that(scen
     assert await scene.reschedule("a", expected_guid=guid, revive=True) is None
     assert await scene.run(scene.do.replace_expected(scene.new("a"), scene.guid(), guid, tell=False)) is None
     assert await scene.contents() == before
+
+
+async def seen(scene: Scene) -> dict[str, Any]:
+    """As an action is read of which no attempt is under way."""
+    action = await scene.action()
+    return {"expected_guid": action.meta.guid, "seen": Seen(action.status.state, action.status.last_ended_at)}
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_what_is_as_it_was_seen_is_run_once_and_leaves_no_row_behind(scene: Scene, is_moved: bool) -> None:
+    await scene.schedule(delay=HOUR)
+    if is_moved:
+        await scene.sync()
+    assert await scene.reschedule(revive=True, **await seen(scene)) is not None
+    (attempt,) = await scene.sync()
+    assert attempt.claim.guid == (await scene.action()).meta.guid
+    await scene.finish(attempt)
+    scene.clock.advance(2 * HOUR)
+    assert await scene.sync() == []
+
+
+async def test_what_was_started_since_it_was_seen_is_not_run_once_more(scene: Scene) -> None:
+    await scene.schedule()
+    before = await seen(scene)
+    (attempt,) = await scene.sync()
+    tables = await scene.contents()
+    assert await scene.reschedule(revive=True, **before) is None
+    assert await scene.contents() == tables, "nothing is written"
+    assert await scene.finish(attempt) is Answer.RECORDED
+    assert await scene.reschedule(revive=True, **before) is None
+    assert (await scene.action()).status.state is State.DONE
+
+
+async def test_what_failed_since_it_was_seen_and_waits_for_its_next_try_is_left_to_it(scene: Scene) -> None:
+    await scene.schedule()
+    before = await seen(scene)
+    (attempt,) = await scene.sync()
+    await scene.record(failed(attempt, delay=HOUR))
+    assert await scene.reschedule(revive=True, **before) is None
+    assert await scene.reschedule(revive=True, **await seen(scene)) is not None
+
+
+async def test_whose_worker_is_gone_is_run_as_it_was_seen(scene: Scene) -> None:
+    await scene.start()
+    scene.clock.advance(LEASE + SECOND)
+    assert await scene.reschedule(revive=True, **await seen(scene)) is not None
+    (attempt,) = await scene.sync()
+    assert (attempt.claim.attempt, (await scene.action()).status.interrupted) == (1, 0)
+
+
+async def test_what_is_finished_is_run_once_more_as_it_was_seen(scene: Scene) -> None:
+    await scene.finish(await scene.start())
+    before = await seen(scene)
+    assert await scene.reschedule(revive=True, **before) is not None
+    assert await scene.reschedule(revive=True, **before) is None
+    assert len(await scene.sync()) == 1

@@ -48,7 +48,9 @@ class BulkTold(Told):
     matched: int
     changed: int
     running: int = Field(description="Attempts under way, which are not stopped.")
-    skipped: int = Field(description="In another state, changed by others meanwhile, or left because they run.")
+    skipped: int = Field(
+        description="In another state, started or changed by others meanwhile, or left because they run."
+    )
     left_running: int = Field(description="Of those skipped: left as they are because they run already (run-now).")
 
 
@@ -66,8 +68,8 @@ async def run_actions_now(asked: Asked, body: BulkGiven) -> BulkTold:
     """Make actions due at once: those named, or all live ones that fit, or those in the states that are given.
 
     As for the others. Who is named is run again also if it is finished. Actions of which an attempt is under way are
-    left as they are: `left_running` tells how many. If the answer is lost and the same is sent again, what was made
-    due and ran may run twice.
+    left as they are: `left_running` tells how many; so are those that are started between the look and the change. If
+    the answer is lost and the same is sent again, what was made due and ran may run twice.
     """
     return await _change(asked, "run_now", body, usual=(State.LIVE,))
 

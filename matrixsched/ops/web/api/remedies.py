@@ -8,6 +8,7 @@ from typing import Final
 from matrixsched.errors import (
     ActionExists,
     ActionFinished,
+    ActionNotAsSeen,
     BadInput,
     GuidMismatch,
     InvalidCron,
@@ -43,6 +44,7 @@ REMEDIES: Final[dict[type[MatrixSchedError], str]] = {
     UnknownTemplate: "Create it by PUT /templates/{name}, or check the spelling.",
     ActionExists: "Send `exists` as `replace` to overwrite it or as `keep` to leave it.",
     ActionFinished: "POST /actions/{id}/run-now runs it once more; PUT /actions/{id} begins anew.",
+    ActionNotAsSeen: "Read it again by GET, and decide anew.",
     LimitNotFound: "GET /limits tells which there are.",
     TemplateInUse: "Let them go out, or cancel them by POST /templates/{name}/stop; then remove it.",
     SemaphoreNotFound: "Make it by PUT /semaphores/{key}, or check the key.",

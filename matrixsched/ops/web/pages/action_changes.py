@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
 from matrixsched.calls import Scheduled
+from matrixsched.errors import GuidMismatch
 from matrixsched.ops import actions, changes
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
-from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal
+from matrixsched.ops.web.pages.changing import Changes, Given, Happened, Proposal, check_seen, seen
 from matrixsched.ops.web.pages.visit import Visit
 from matrixsched.ops.web.pages.words import moment
 from matrixsched.ops.web.problems import Refused
@@ -37,7 +38,13 @@ async def propose_run_now(visit: Visit, given: Given) -> Proposal:
             says.append("The end that it had is taken away, else it would not come far.")
     if action.status.running:
         says.append("An attempt is under way now: the new one waits for its end.")
-    return _proposal(visit, action, "Run this action now?", says, "Run it now")
+    return _proposal(visit, action, "Run this action now?", says, "Run it now", sends=seen(_begun(action)))
+
+
+def _begun(action: Action) -> Facts:
+    """What changes when an attempt at it begins or ends."""
+    status = action.status
+    return {"state": status.state.value, "running": status.running, "last_ended_at": status.last_ended_at}
 
 
 async def propose_reschedule(visit: Visit, given: Given) -> Proposal:
@@ -98,7 +105,11 @@ async def cancel(visit: Visit, operator: Operator, given: Given) -> Happened:
 
 
 async def run_now(visit: Visit, operator: Operator, given: Given) -> Happened:
-    done = await changes.run_now(operator, given.text("id"), expected_guid=given.guid("guid"))
+    action, shown = await visit.app.get(given.text("id")), given.guid("guid")
+    if action.meta.guid != shown:
+        raise GuidMismatch(action.id, shown, action.meta.guid)
+    check_seen(given, _begun(action))
+    done = await changes.run_as_seen(operator, action)
     return await _happened(
         visit, done, "It is due now: a worker takes it as soon as it has room and its gates are open."
     )

@@ -148,7 +148,7 @@ def carrying_out(verb: Verb) -> Callable[[Visit, Operator, Given], Awaitable[Hap
             says.append(f"{tally.left_running:,} were left as they are: they run already.")
         if tally.skipped > tally.left_running:
             others = tally.skipped - tally.left_running
-            says.append(f"{others:,} were skipped: somebody else changed them meanwhile.")
+            says.append(f"{others:,} were skipped: they were started, or changed by somebody else, meanwhile.")
         next_step = None
         if stretch.goes_on is not None:
             says.append("There may be more that fit.")

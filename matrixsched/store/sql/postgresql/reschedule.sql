@@ -2,22 +2,52 @@
 -- one), once per request and unless it was called off; spec and counters stay. Interruptions counted in the queue row are
 -- taken over, for that row is dead from here on. The new guid is among the requests, too (carried_out): if it is called
 -- off meanwhile, the statement fails as a whole. Waits for other writers of the action, at most lock_timeout.
+-- With :seen_state only if the action is as it was seen: its row is locked and gone, so that no attempt at that version begins
+-- any more; if one has begun, or begins at this very moment, or has ended, nothing is written.
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true) where cast(:lock_timeout as text) is not null
 ),
 wanted as materialized (
-    select from matrixsched.scheduled_actions s
+    select s.action_id, s.action_guid, s.updated_at from matrixsched.scheduled_actions s
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
        and (s.state = 'live' or cast(:revive as boolean))
        and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))
+       and (cast(:seen_state as text) is null
+            or s.state = cast(:seen_state as text)
+               and s.last_ended_at is not distinct from cast(:seen_ended_at as timestamptz))
        and (select count(*) from patience) >= 0
        /* pause point: reschedule_lock */
        for no key update
+),
+waiting as materialized ( -- only as the snapshot shows it: if it was changed since, a claim may find it as it is now
+    select p.ctid
+      from wanted w
+     cross join lateral (select p.ctid as place from matrixsched.processing_queue p
+                          where p.shard_id = cast(:shard_id as integer) and p.action_id = w.action_id
+                            and p.action_guid = w.action_guid
+                         offset 0) s
+     cross join lateral (select p.ctid from matrixsched.processing_queue p
+                          where p.shard_id = cast(:shard_id as integer) and p.action_id = w.action_id
+                            and p.action_guid = w.action_guid
+                            and (p.claimed_by is null or p.scheduled_at <= {now})
+                            for update of p skip locked) p
+     where cast(:seen_state as text) = 'live' and p.ctid = s.place
+),
+incoming as materialized ( -- written with the action
+    select i.ctid
+      from wanted w
+     cross join lateral (select i.ctid from matrixsched.incoming_queue i
+                          where i.shard_id = cast(:shard_id as integer) and i.created_at = w.updated_at
+                            and i.action_id = w.action_id and i.action_guid = w.action_guid
+                            for update of i skip locked) i
+     where cast(:seen_state as text) = 'live'
 ),
 request as (
     insert into matrixsched.requests (request_guid, created_at)
     select cast(:request_guid as uuid), {now} from wanted
      where not exists (select from matrixsched.requests r where r.request_guid = cast(:action_guid as uuid))
+       and (cast(:seen_state as text) is distinct from 'live'
+            or exists (select from waiting) or exists (select from incoming))
     on conflict do nothing
     returning request_guid
 ),
@@ -43,6 +73,16 @@ queued as (
     insert into matrixsched.incoming_queue
            (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
     select shard_id, {now}, action_id, action_guid, scheduled_at, lane, expires_at from written
+),
+gone_waiting as (
+    delete from matrixsched.processing_queue
+     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from waiting))
+       and exists (select from written)
+),
+gone_incoming as (
+    delete from matrixsched.incoming_queue
+     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from incoming))
+       and exists (select from written)
 ),
 noted as (
     insert into matrixsched.requests (request_guid, created_at)

@@ -1,6 +1,7 @@
 -- reschedule (sqlite). Promise: a new guid and a new next time for a live action (with :revive also for a finished one),
 -- once per request and unless it was called off; spec and counters stay. Interruptions counted in the queue row are taken
 -- over, for that row is dead from here on. The new guid is among the requests, too (carried_out).
+-- With :seen_state only if the action is as it was seen, and no attempt at it is under way.
 -- Differs from postgresql/reschedule.sql: several statements in one transaction; no NOTIFY.
 
 -- name: request
@@ -10,6 +11,11 @@ select :request_guid, {now}
  where s.shard_id = :shard_id and s.action_id = :action_id
    and (s.state = 'live' or :revive)
    and (:expected_guid is null or s.action_guid = :expected_guid)
+   and (:seen_state is null
+        or s.state = :seen_state and s.last_ended_at is :seen_ended_at
+           and not exists (select 1 from matrixsched_processing_queue p
+                            where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid
+                              and p.claimed_by is not null and p.scheduled_at > {now}))
    and not exists (select 1 from matrixsched_requests r where r.request_guid = :action_guid)
 on conflict do nothing
 returning request_guid;
