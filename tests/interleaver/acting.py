@@ -28,6 +28,7 @@ from matrixsched.store.values import (
     GatedClaim,
     Holding,
     NewAction,
+    Seen,
     SweepPosition,
     Taking,
 )
@@ -104,6 +105,16 @@ def reschedule(side: Side) -> Transition[Any]:
 
 def run_now(side: Side) -> Transition[Any]:
     return side.do.reschedule(_change(side), revive=True, tell=True)
+
+
+def run_now_as_seen(side: Side) -> Transition[Any]:
+    """If nobody began it since, which was live and had never ended."""
+    change = replace(_change(side), expected_guid=side.facts.version, seen=Seen(State.LIVE, None))
+    return side.do.reschedule(change, revive=True, tell=True)
+
+
+def is_none(answer: Any) -> bool:
+    return answer is None
 
 
 def written(answers: Sequence[Any]) -> Any:

@@ -28,6 +28,8 @@ class Facts:
     """A task of queue 1, with a receipt that is good."""
     lapsed: StoredTask | None = None
     """Another one, whose receipt is void."""
+    wrong_task: int = 0
+    """The id of a task that cannot be as it is."""
     tokens: int = 0
     """How many rows may pass the gates now, in all shards."""
 

@@ -83,6 +83,19 @@ def called_off_or_written(play: Play) -> Wrong:
         yield f"the change was {'' if is_written else 'not '}written, and is kept otherwise"
 
 
+def run_as_seen(play: Play) -> Wrong:
+    version = play.scene.facts.version
+    before = play.scene.facts.attempt
+    started = [
+        one.claim.attempt
+        for answers in play.answers.values()
+        for one in attempts_in(answers)
+        if one.claim.guid == version and (before is None or one.claim != before.claim)
+    ]
+    if started and any(isinstance(answer, Written) for answer in play.answers_to("run-now-as-seen")):
+        yield f"attempt {started} was started, and it was run once more"
+
+
 def one_attempt(play: Play) -> Wrong:
     for id, rows in Counter(row["action_id"] for row in play.running).items():
         if rows > 1:
@@ -202,10 +215,11 @@ def tasks_kept(play: Play) -> Wrong:
     put = Counter("\\x" + f"of {player}".encode().hex() for player in _who(play, "put"))
     ended = sum(len(answer) for answer in play.answers_to("done") if isinstance(answer, set))
     ended += sum(answer for answer in play.answers_to("purge", "purge-dead") if isinstance(answer, int))
+    ended += sum(len(answer) for answer in play.answers_to("mend-task-twice") if isinstance(answer, list))
     gone = sum((before + put - after).values())
     if "done-again" not in play.moves and gone != ended:
         yield f"{gone} are gone, and {ended} were ended"
-    if twice := [data for data, times in after.items() if times > 1]:
+    if twice := [data for data, times in after.items() if times > 1 >= before[data]]:
         yield f"{twice} are there twice"
 
 
@@ -241,6 +255,7 @@ def receipts_end_once(play: Play) -> Wrong:
 INVARIANTS: Mapping[str, Callable[[Play], Wrong]] = {
     "every live action has exactly one row": one_live_row,
     "a change that is called off is not written": called_off_or_written,
+    "what is run now as it was seen was not started since": run_as_seen,
     "an action has one attempt at a time": one_attempt,
     "an attempt is handed out once": handed_out_once,
     "who was handed an attempt holds its row": handed_out_is_held,

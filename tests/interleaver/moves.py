@@ -23,6 +23,7 @@ MOVES = {
         Move("cancel-read", acting.cancel_read, acting.written),
         Move("reschedule", acting.reschedule, acting.written),
         Move("run-now", acting.run_now, acting.written),
+        Move("run-now-as-seen", acting.run_now_as_seen, acting.written, acting.is_none),
         Move("reschedule-named", acting.reschedule_named, acting.written_unless_called_off),
         Move("call-off", acting.call_off),
         Move("acquire", acting.acquire, acting.shard_taken, acting.has_no_shard, waits=_NOBODY),
@@ -68,7 +69,7 @@ MOVES = {
         Move("done-again", queueing.done_again),
         Move("done-late", queueing.done_late),
         Move("retry", queueing.retry),
-        Move("extend-tasks", queueing.extend_tasks, waits=_NOBODY),
+        Move("extend-tasks", queueing.extend_tasks, again=ALWAYS, waits=_NOBODY),
         Move("set-aside", queueing.set_aside),
         Move("redrive", queueing.redrive, total, ALWAYS, waits=_NOBODY),
         Move("purge", queueing.purge, total, ALWAYS, waits=_NOBODY),
@@ -90,6 +91,7 @@ USERS = frozenset(
         "cancel-read",
         "reschedule",
         "run-now",
+        "run-now-as-seen",
         "reschedule-named",
     )
 )

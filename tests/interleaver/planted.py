@@ -9,6 +9,12 @@ from support.interleaving import Mutant
 RECEIPT = "and t.receipt = (cast(:guids as uuid[]))[width_bucket(t.id, cast(:ids as bigint[]))]"
 
 
+ALL_OF = (
+    "and (select count(*) from {0}) = (select count(*) from matrixsched.{0}_queue {1} "
+    "where {1}.shard_id = cast(:shard_id as integer) and {1}.action_id = cast(:subject as text))"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     name: str
@@ -305,5 +311,54 @@ PLANTED = (
         ("mend-dead", "move"),
         "litter-new",
         "every live action has exactly one row",
+    ),
+    Planted(
+        "an action that is brought home out of a claim",
+        Mutant("mend.misplaced", ALL_OF.format("processing", "p"), ""),
+        ("claim", "mend-misplaced"),
+        "misplaced",
+        SERIAL,
+    ),
+    Planted(
+        "an action that is brought home out of a move",
+        Mutant("mend.misplaced", ALL_OF.format("incoming", "i"), ""),
+        ("move", "mend-misplaced"),
+        "misplaced-new",
+        SERIAL,
+    ),
+    Planted(
+        "a lock that somebody has taken meanwhile, and that goes all the same",
+        without("mend.extra_lock", "and l.last_lock_guid = any (cast(:guids as uuid[]))"),
+        ("acquire", "mend-extra-lock"),
+        "extra-lock",
+        SERIAL,
+    ),
+    Planted(
+        "a repair that waits for a heartbeat",
+        Mutant("mend.lock_time", "for no key update skip locked", "for no key update"),
+        ("beat", "mend-lock-time"),
+        "lock-time-held",
+        WAITS,
+    ),
+    Planted(
+        "a repair that waits for whoever settles a task",
+        Mutant("mend.task_lease", "for update skip locked", "for update"),
+        ("retry", "mend-task-lease"),
+        "task-lease",
+        WAITS,
+    ),
+    Planted(
+        "a repair that waits for whoever deletes a letter",
+        Mutant("mend.task_twice", "for update of d skip locked", "for update of d"),
+        ("purge-dead", "mend-task-twice"),
+        "task-twice",
+        WAITS,
+    ),
+    Planted(
+        "what is run now although a claim has it in hand",
+        Mutant("reschedule", "and (p.claimed_by is null or p.scheduled_at <= {now}) for update of p skip locked", ""),
+        ("claim", "run-now-as-seen"),
+        "waiting",
+        "what is run now as it was seen was not started since",
     ),
 )

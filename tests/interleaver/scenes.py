@@ -27,6 +27,7 @@ USERS = (
     "cancel-read",
     "reschedule",
     "run-now",
+    "run-now-as-seen",
     "reschedule-named",
 )
 SHARD = ("acquire", "beat", "release", "close-fence")
@@ -78,6 +79,7 @@ RUN = USERS + SHARD + WORK + ATTEMPT + ("sweep",)
 ALL = tuple(dict.fromkeys((*USERS, *SHARD, *WORK, *ATTEMPT, *TIDY, *LIMITS, *QUOTA, *SEMAPHORE, *RECEIPT, *TASKS)))
 FREE = (*USERS, *ATTEMPT, "acquire", "sweep", "sync", "move-free")
 AT_WORK = ("schedule", "cancel", "reschedule", "run-now", "move", "claim", "sweep", "expire")
+STRANDED = ("cancel", "reschedule", "run-now", "move", "claim", "sweep", "expire")
 _NO_HOLDER = tuple(name for name in RUN if name not in ("beat", "release", "close-fence", *WORK, *ATTEMPT))
 
 SCENES = {
@@ -136,6 +138,37 @@ SCENES = {
         Scene("litter", building.finished_dead, (*AT_WORK, *ATTEMPT, "mend-dead"), mend="mend-dead"),
         Scene("litter-run", building.replaced, (*AT_WORK, *ATTEMPT, "mend-dead"), mend="mend-dead"),
         Scene("forgotten", damage.forgotten, ("schedule", "prune", "mend-forgotten"), mend="mend-forgotten"),
+        Scene("misplaced", damage.misplaced, (*STRANDED, "mend-misplaced"), mend="mend-misplaced"),
+        Scene("misplaced-new", damage.misplaced_new, (*STRANDED, "mend-misplaced"), mend="mend-misplaced"),
+        Scene("misplaced-run", damage.misplaced_run, (*STRANDED, *ATTEMPT, "mend-misplaced"), mend="mend-misplaced"),
+        Scene(
+            "misplaced-lapsing",
+            damage.misplaced_lapsing,
+            ("move", "claim", *ATTEMPT, "mend-misplaced"),
+            late=SECOND,
+            mend="mend-misplaced",
+        ),
+        Scene(
+            "misplaced-home",
+            damage.misplaced_home,
+            ("schedule", "keep", "cancel", "run-now", "move", "mend-misplaced-home"),
+            mend="mend-misplaced-home",
+        ),
+        Scene("no-lock", damage.no_lock, (*SHARD, "move", "move-free", "mend-no-lock"), mend="mend-no-lock"),
+        Scene("extra-lock", damage.extra_lock, ("acquire", "sync", "mend-extra-lock"), mend="mend-extra-lock"),
+        # Without `move-free`: it passes over a lock that is being mended, and takes the shard later under another guid.
+        Scene("lock-time", damage.lock_time, ("acquire", "sync", "mend-lock-time"), mend="mend-lock-time"),
+        Scene(
+            "lock-time-held", damage.lock_time_held, (*SHARD, "move", "claim", "mend-lock-time"), mend="mend-lock-time"
+        ),
+        Scene("chores", damage.chores, ("plan", "relist", "claim-gated", "mend-chore"), mend="mend-chore"),
+        Scene("task-lease", damage.task_lease, (*RECEIPT, "take", "purge", "mend-task-lease"), mend="mend-task-lease"),
+        Scene(
+            "task-twice",
+            damage.task_twice,
+            ("take", "purge", "redrive", "purge-dead", "mend-task-twice"),
+            mend="mend-task-twice",
+        ),
         Scene("everything", everything, ALL),
     )
 }

@@ -19,6 +19,7 @@ from support.interleaving import Mutant, World, a_world
 from interleaver.facts import Facts
 from interleaver.players import Seat, Watch
 from matrixsched.clock import ManualClock
+from matrixsched.store.fsck import CHORES
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load, statement
 
@@ -213,6 +214,7 @@ _CLEAR = (
         for table in TABLES
         if table not in ("chores", "quota_settings", "installation")
     )
+    + f"insert into matrixsched.chores (name) select unnest(array{list(CHORES)}) on conflict do nothing;"
     + "update matrixsched.chores set held_by = null, position = '{}', done_at = null, held_until = 'epoch';"
     + "insert into matrixsched.shard_locks (shard_id) values (0), (1)"
 )

@@ -42,6 +42,17 @@ RISKY = [
     ("record", "mend-counters", "miscounted"),
     ("record", "mend-lease", "stranded"),
     ("reschedule", "mend-lost", "lost"),
+    ("claim", "mend-misplaced", "misplaced"),
+    ("move", "mend-misplaced", "misplaced-new"),
+    ("schedule", "mend-misplaced-home", "misplaced-home"),
+    ("acquire", "mend-no-lock", "no-lock"),
+    ("acquire", "mend-extra-lock", "extra-lock"),
+    ("beat", "mend-lock-time", "lock-time-held"),
+    ("relist", "mend-chore", "chores"),
+    ("retry", "mend-task-lease", "task-lease"),
+    ("purge-dead", "mend-task-twice", "task-twice"),
+    ("claim", "run-now-as-seen", "waiting"),
+    ("move", "run-now-as-seen", "new"),
 ]
 SCENES_DRAWN, PAIRS_DRAWN, THREES_DRAWN = 3, 4, 3
 SEED = 7

@@ -67,7 +67,7 @@ def a_task(id: str, state: str, priority: float) -> dict[str, Any]:
 
 def a_play(moves: Sequence[str], answers: Sequence[Any], before: dict[str, Rows] | None = None, **after: Rows) -> Play:
     empty: dict[str, Rows] = {table: [] for table in TABLES}
-    facts = Facts(attempt=ATTEMPT, tokens=1)
+    facts = Facts(version=GUID, attempt=ATTEMPT, tokens=1)
     scene = Saved(0, facts, NOW, {**empty, **(before or {})})
     given = {letter: [answer] for letter, answer in zip("AB", answers, strict=False)}
     return Play(scene, tuple(moves), "AB"[: len(moves)], given, {**empty, **after}, NOW)
@@ -77,6 +77,11 @@ PASSED = GatedClaim(attempts=[ATTEMPT])
 RECORDED = {GUID: Answer.RECORDED}
 WRONG = {
     "every live action has exactly one row": a_play([], [], scheduled_actions=[ACTION]),
+    "what is run now as it was seen was not started since": a_play(
+        ["run-now-as-seen", "claim"],
+        [Written("a", OTHER, False, False), Claimed(1, [ATTEMPT._replace(claim=ATTEMPT.claim._replace(attempt=2))])],
+        processing_queue=[{**HELD, "attempt": 2}],
+    ),
     "a change that is called off is not written": a_play(
         ["reschedule-named", "call-off"],
         [Written("a", CALLED_OFF, created=False, running=False), None],

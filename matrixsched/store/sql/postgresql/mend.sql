@@ -249,23 +249,53 @@ with gone as (
 select distinct action_id as subject, cast(null as text) as guid from gone;
 
 -- name: misplaced
--- With its history; it is queued anew there, and what waits for it here goes.
+-- With its history; it is queued anew there, and what waits for it here goes. Only if all of its rows here can be taken away:
+-- one that somebody claims or moves at this very moment would be run here as well.
 with patience as materialized (
     select set_config('lock_timeout', cast(:lock_timeout as text), true)
+),
+here as materialized ( -- moved by place: one that changed since the snapshot has another one and is left
+    select a.ctid
+      from matrixsched.scheduled_actions a
+     where a.shard_id = cast(:shard_id as integer) and a.action_id = cast(:subject as text)
+       and (select count(*) from patience) >= 0
+       /* pause point: mend_misplaced_lock */
+       for update of a
+),
+processing as materialized (
+    select p.ctid
+      from here
+     cross join lateral (select p.ctid as place, p.action_guid from matrixsched.processing_queue p
+                          where p.shard_id = cast(:shard_id as integer) and p.action_id = cast(:subject as text)
+                         offset 0) s
+     cross join lateral (select p.ctid from matrixsched.processing_queue p
+                          where p.shard_id = cast(:shard_id as integer) and p.action_id = cast(:subject as text)
+                            and p.action_guid = s.action_guid and (p.claimed_by is null or p.scheduled_at <= {now})
+                            for update of p skip locked) p
+     where p.ctid = s.place
+),
+incoming as materialized (
+    select i.ctid
+      from here
+     cross join lateral (select i.ctid from matrixsched.incoming_queue i
+                          where i.shard_id = cast(:shard_id as integer) and i.action_id = cast(:subject as text)
+                            for update of i skip locked) i
 ),
 moved as (
     update matrixsched.scheduled_actions a
        set shard_id = cast(:right_shard as integer),
            interrupted = a.interrupted + coalesce(
                (select p.interrupted from matrixsched.processing_queue p
-                 where p.shard_id = a.shard_id and p.action_id = a.action_id and p.action_guid = a.action_guid), 0)
-     where a.shard_id = cast(:shard_id as integer) and a.action_id = cast(:subject as text)
-       and (select count(*) from patience) >= 0
+                 where p.shard_id = cast(:shard_id as integer) and p.action_id = a.action_id and p.action_guid = a.action_guid), 0)
+     where a.shard_id = cast(:shard_id as integer) and a.ctid = (select ctid from here)
        and not exists (select from matrixsched.scheduled_actions b
                         where b.shard_id = cast(:right_shard as integer) and b.action_id = cast(:subject as text))
-       and not exists (select from matrixsched.processing_queue p
-                        where p.shard_id = cast(:shard_id as integer) and p.action_id = cast(:subject as text)
-                          and p.claimed_by is not null and p.scheduled_at > {now})
+       and (select count(*) from processing)
+           = (select count(*) from matrixsched.processing_queue p
+               where p.shard_id = cast(:shard_id as integer) and p.action_id = cast(:subject as text))
+       and (select count(*) from incoming)
+           = (select count(*) from matrixsched.incoming_queue i
+               where i.shard_id = cast(:shard_id as integer) and i.action_id = cast(:subject as text))
     returning a.action_id, a.action_guid, a.state, a.updated_at, a.scheduled_at, a.lane, a.expires_at
 ),
 queued as (
@@ -276,13 +306,14 @@ queued as (
     on conflict do nothing
 ),
 gone_incoming as (
-    delete from matrixsched.incoming_queue i
-     where i.shard_id = cast(:shard_id as integer) and i.action_id = (select action_id from moved)
+    delete from matrixsched.incoming_queue
+     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from incoming))
+       and exists (select from moved)
 ),
 gone_processing as (
-    delete from matrixsched.processing_queue p
-     where p.shard_id = cast(:shard_id as integer) and p.action_id = (select action_id from moved)
-       and (p.claimed_by is null or p.scheduled_at <= {now})
+    delete from matrixsched.processing_queue
+     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from processing))
+       and exists (select from moved)
 ),
 remembered as (
     update matrixsched.attempt_history h set shard_id = cast(:right_shard as integer)
@@ -303,6 +334,7 @@ with extra as materialized (
     select l.ctid
       from matrixsched.shard_locks l
      where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = any (cast(:guids as uuid[]))
+       /* pause point: mend_extra_lock_lock */
        for update skip locked
 )
 delete from matrixsched.shard_locks where ctid = any (array(select ctid from extra))
@@ -314,6 +346,7 @@ with ahead as materialized (
       from matrixsched.shard_locks l
      where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = any (cast(:guids as uuid[]))
        and greatest(l.last_processing_start_at, l.last_heartbeat_at) > {now} + cast(:reach as interval)
+       /* pause point: mend_lock_time_lock */
        for no key update skip locked
 )
 update matrixsched.shard_locks
@@ -333,6 +366,7 @@ with stranded as materialized (
       from matrixsched.queue_tasks t
      where t.id = any (cast(cast(:subjects as text[]) as bigint[]))
        and t.receipt is not null and t.due_at > {now} + cast(:task_reach as interval)
+       /* pause point: mend_task_lease_lock */
        for update skip locked
 )
 update matrixsched.queue_tasks set due_at = {now} + cast(:task_reach as interval)
@@ -347,6 +381,7 @@ with same as materialized (
      cross join lateral (select d.ctid
                            from matrixsched.queue_dead_letters d
                           where d.queue = t.queue and d.id = t.id and d.created_at = t.created_at and d.data = t.data
+                            /* pause point: mend_task_twice_lock */
                             for update of d skip locked) d
      where t.id = any (cast(cast(:subjects as text[]) as bigint[]))
 )
