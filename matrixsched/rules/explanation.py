@@ -369,7 +369,7 @@ def _gated(standing: Standing) -> Iterator[Reason]:
 def _behind(standing: Standing, before: int, paced: Sequence[tuple[Limit, Rate]]) -> Reason:
     """The next slots are for those who were there before."""
     text = f"{BEFORE_COUNT_MAX:,} or more" if before >= BEFORE_COUNT_MAX else f"{before:,}"
-    text += " of the same kind were due before it"
+    text += f" of the same kind {'was' if before == 1 else 'were'} due before it"
     until = None
     if paced:
         limit, rate = max(paced, key=lambda pair: pair[1].period_ns)

@@ -153,7 +153,7 @@ def test_nothing_is_changed_before_it_is_confirmed(fsck: Fsck) -> None:
     damaged(fsck.url, lost, dead)
     answer = fsck("--repair")
     assert answer.code == UNCONFIRMED
-    assert answer.err.startswith("1 faults and 1 pieces of litter will be mended where still there")
+    assert answer.err.startswith("1 fault and 1 piece of litter will be mended where still there")
     assert f"To do it: `matrixsched fsck --database {fsck.url} --repair --yes`." in answer.err
     assert "no row stands for the live action" in answer.out
     assert fsck.kinds() == {"lost": 1, "dead": 1}

@@ -90,7 +90,11 @@ async def _shards(app: App) -> int:
 
 
 def _counted(report: Report) -> str:
-    return f"{report.damage:,} faults and {report.litter:,} pieces of litter"
+    return f"{_many(report.damage, 'fault')} and {_many(report.litter, 'piece')} of litter"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _said(given: Given, verdict: Verdict, report: Report, left: Report | None) -> str:
@@ -98,16 +102,17 @@ def _said(given: Given, verdict: Verdict, report: Report, left: Report | None) -
     more = "" if len(report.named) == report.found.total() else f" To name more: `{given.again('--limit', '10000')}`."
     match verdict:
         case Verdict.BROKEN if left is None:
-            return f"{after.damage:,} faults. To mend them: `{given.again('--repair')}`.{more}"
+            return f"{_many(after.damage, 'fault')}. To mend: `{given.again('--repair')}`.{more}"
         case Verdict.BROKEN:
             return (
-                f"{mended:,} faults are mended, {after.damage:,} are left: in somebody's hands at this moment, or for "
-                f"you to decide, as the table of kinds says. To see them: `matrixsched fsck{given.options()}`."
+                f"mended {_many(mended, 'fault')}, left {_many(after.damage, 'fault')}: in somebody's hands at this "
+                "moment, or for you to decide, as the table of kinds says. To see them: "
+                f"`matrixsched fsck{given.options()}`."
             )
         case Verdict.MENDED:
-            return f"{mended:,} faults are mended, none is left.{more}"
+            return f"mended {_many(mended, 'fault')}, none is left.{more}"
         case Verdict.CLEAN if after.litter:
-            return f"clean: {after.litter:,} pieces of litter, which workers clear away by themselves.{more}"
+            return f"clean: {_many(after.litter, 'piece')} of litter, which workers clear away by themselves.{more}"
         case Verdict.CLEAN:
             return "clean: nothing to do."
     assert_never(verdict)

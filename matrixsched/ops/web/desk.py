@@ -57,9 +57,11 @@ def visitor_of(request: HTTPConnection) -> Visitor:
     """Who asks; refused if that is nobody we know."""
     visitor = desk_of(request).access.visitor(request)
     if visitor is None:
+        is_wrong = "authorization" in request.headers
         raise Refused(
             HTTPStatus.UNAUTHORIZED,
-            "a token is needed: send the header `Authorization: Bearer TOKEN`, or sign in on the dashboard",
+            f"{'this token is not known here' if is_wrong else 'a token is needed'}: send the header "
+            "`Authorization: Bearer TOKEN`, or sign in on the dashboard",
             headers={"WWW-Authenticate": "Bearer"},
         )
     return visitor

@@ -75,7 +75,8 @@ def test_every_body_is_here() -> None:
 async def test_nobody_without_a_token_learns_or_changes_anything(api: Api, app: App, endpoint: Endpoint) -> None:
     for headers in ({}, bearer("wrong"), bearer(""), {"Authorization": f"Basic {OPERATOR}"}):
         answer = await ask(api, endpoint, headers)
-        problem_in(answer, 401)
+        problem = problem_in(answer, 401)
+        assert ("this token is not known" in problem["detail"]) == bool(headers)
         assert answer.headers["www-authenticate"] == "Bearer"
     assert await audit_page(app) == []
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from http import HTTPStatus
 from math import isfinite
 from typing import Final, NoReturn, TypeVar
 from uuid import UUID
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
 from matrixsched.ops.web.api.values import Given
@@ -51,7 +53,7 @@ async def read_body(request: Request, model: type[G] | None) -> G | None:
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
-        raise _refusal(error, "body") from None
+        raise _refusal(error, "body", model) from None
 
 
 def check_json(raw: bytes) -> None:
@@ -132,7 +134,7 @@ def read_query(request: Request, model: type[G] | None) -> G | None:
         # Not strict: in a query everything is text. What reads it is as strict as it can be.
         return model.model_validate(dict(given), strict=False)
     except ValidationError as error:
-        raise _refusal(error, "query") from None
+        raise _refusal(error, "query", model) from None
 
 
 def read_guid(headers: Mapping[str, str]) -> UUID | None:
@@ -170,14 +172,14 @@ def read_request_id(headers: Mapping[str, str]) -> str | None:
 # What is wrong, in words.
 
 
-def _refusal(error: ValidationError, part: str) -> Refused:
+def _refusal(error: ValidationError, part: str, model: type[Given]) -> Refused:
     faults = error.errors(include_input=False, include_url=False, include_context=False)
     if part == "body" and any(fault["type"] == "json_invalid" for fault in faults):
         # Ours has read it, pydantic's has not.
         why = "a text in it is none, for it holds half a surrogate pair"
         return Refused(HTTPStatus.BAD_REQUEST, f"the body cannot be read as JSON: {why}")
     where = "pointer" if part == "body" else "parameter"
-    told = [{where: _place(fault["loc"], part), "detail": _lowered(fault["msg"])} for fault in faults]
+    told = [{where: _place(fault["loc"], part), "detail": _detail(fault, model)} for fault in faults]
     return _faulty(part, list({tuple(one.items()): one for one in told}.values()))
 
 
@@ -198,5 +200,9 @@ def _place(location: tuple[int | str, ...], part: str) -> str:
     return "#" + "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in location)
 
 
-def _lowered(message: str) -> str:
-    return message[:1].lower() + message[1:]
+def _detail(fault: ErrorDetails, model: type[Given]) -> str:
+    if fault["type"] != "extra_forbidden":
+        return fault["msg"][:1].lower() + fault["msg"][1:]
+    *outer, name = map(str, fault["loc"])
+    alike = [] if outer else get_close_matches(name, model.model_fields, n=1)
+    return f"is not known here: did you mean `{alike[0]}`?" if alike else "is not known here"
