@@ -72,6 +72,10 @@ class Drains:
 
     def turn(self) -> None:
         self.schedule()
+        self.drain()
+
+    def drain(self) -> None:
+        """Run what is scheduled for this turn."""
         due = self._run.scale.due
         self.rates.append(due / run_loop(partial(drained, self._run, self._tally, due)))
 

@@ -205,4 +205,4 @@ def _detail(fault: ErrorDetails, model: type[Given]) -> str:
         return fault["msg"][:1].lower() + fault["msg"][1:]
     *outer, name = map(str, fault["loc"])
     alike = [] if outer else get_close_matches(name, model.model_fields, n=1)
-    return f"is not known here: did you mean `{alike[0]}`?" if alike else "is not known here"
+    return f"is not known here (did you mean `{alike[0]}`?)" if alike else "is not known here"
