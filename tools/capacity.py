@@ -32,7 +32,7 @@ from sizing import assumptions  # noqa: E402
 from sizing.assumptions import Known  # noqa: E402
 from sizing.by_chance import Play  # noqa: E402
 from sizing.fleet import Fleet  # noqa: E402
-from sizing.formulae import Looking, Looks, looks_of  # noqa: E402
+from sizing.formulae import Looking, Looks, hold_s, looks_of  # noqa: E402
 from sizing.measuring import measure  # noqa: E402
 from sizing.reckoning import Quantity, breaks, reckon  # noqa: E402
 from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
@@ -219,7 +219,12 @@ def a_case(name: str, *, workers: int, shards: int, rate: float, look_s: float, 
         rest_max=1.0,
         jitter_s=assumptions.LANE_JITTER_S.value,
         overdue_rest_s=assumptions.OVERDUE_REST_S.value,
-        vain_share=assumptions.VAIN_SHARE.value,
+        hold_s=hold_s(
+            (assumptions.LOOK_US.value + shards * assumptions.LOOK_SHARD_US.value) * 1e-6,
+            workers=workers,
+            vain_share=assumptions.VAIN_SHARE.value,
+            longest_s=assumptions.HOLD_MAX_S.value,
+        ),
     )
     return Case(name, one, seconds)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import add
@@ -54,6 +54,20 @@ class WorkerMinute:
 
 SEEN_WITHIN = timedelta(seconds=75)
 """A worker says that it is there every half a minute: who has not for so long is gone, or cannot reach the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Who is there beside a worker, when it last reported."""
+
+    shards: int
+    kinds: Mapping[tuple[str, ...], int]
+    """How many workers have just these handlers."""
+
+    def others_of(self, handlers: Collection[str]) -> int:
+        """How many may do the same work, whichever of these handlers it is for."""
+        knowing = [sum(count for kind, count in self.kinds.items() if name in kind) for name in handlers]
+        return min(knowing, default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from matrixsched.rules.action import Outcome
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
-from matrixsched.rules.minutes import WorkerMinute, WorkerSeen
+from matrixsched.rules.minutes import Fleet, WorkerMinute, WorkerSeen
 from matrixsched.store.transition import Transition
 
 DECODED_MAX = 10_000
@@ -37,9 +37,9 @@ class Operators(Protocol):
 
     def report_worker(
         self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str], others_within: timedelta
-    ) -> Transition[int]:
-        """A worker is there; what it says of a minute stands in the place of what it said before. How many others
-        reported so lately."""
+    ) -> Transition[Fleet]:
+        """A worker is there; what it says of a minute stands in the place of what it said before. The fleet, as
+        others reported so lately."""
         ...
 
     def leave_worker(self, name: str) -> Transition[bool]:
@@ -70,6 +70,11 @@ def encode_names(names: Sequence[str]) -> str:
 
 def decode_names(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
+
+
+def decode_fleet(shards: int, workers: str) -> Fleet:
+    """`workers`: how many there are of each kind; the handlers of a kind are JSON themselves."""
+    return Fleet(shards, {decode_names(names): count for names, count in json.loads(workers).items()})
 
 
 def encode_outcomes(outcomes: Mapping[Outcome, int]) -> str:

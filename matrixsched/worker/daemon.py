@@ -20,6 +20,7 @@ import matrixsched
 from matrixsched.clock import Clock
 from matrixsched.errors import BadInput, ConfigurationError, DatabaseError, HandlersLeaked
 from matrixsched.events import WorkerStarted, WorkerStopped
+from matrixsched.handlers import Handlers
 from matrixsched.rules.queues import VISIBILITY_MIN
 from matrixsched.store.news import News
 from matrixsched.store.store import Store
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
     from matrixsched.app import App
 
 RECORD_AGAIN_MIN = timedelta(seconds=0.1)
-CHORES_BEGIN_WITHIN_RESTS = 5
-"""Within so many of its longest rests a worker begins with what is not urgent, each step at a moment of its own: work
-that waits goes first, and workers that are started together do not all ask for the same at once."""
+CHORES_BEGIN_WITHIN_S = 5.0
+SOON_S = 1.0
+"""So soon a worker begins with what is not urgent, and with what can wait for a moment, each step at one of its own:
+work that is due goes first, and workers that are started together do not all ask for the same at once."""
 
 
 class Worker:
@@ -110,7 +112,7 @@ class Worker:
             clock=self._clock,
             chance=self._chance,
             events=self._events,
-            found_lanes=self._news.set,
+            found_lanes=self._look_at_once,
         )
         self.tidying = Tidying(self._store, self.policy, self._events, clock=self._clock, chance=self._chance)
         self._changes = Wakeup()
@@ -121,7 +123,7 @@ class Worker:
             self._events,
             clock=self._clock,
             chance=self._chance,
-            wrote=self._news.set,
+            wrote=self._look_at_once,
         )
         self.processors = Processors(
             app.queues.handlers,
@@ -148,13 +150,13 @@ class Worker:
         self.sampling = Sampling(self._store, app.handlers, self._clock, self._events)
         self.minutes = MinuteReports(
             self._store,
-            app.handlers,
+            app.handlers if self.runs_actions else Handlers(),
             self.runner,
             self.policy,
             name=self.name,
             clock=self._clock,
             running=lambda: self.busy,
-            counted_others=self._count_others,
+            learn=self.intake.restraint.learn,
         )
         self.stopping = anyio.Event()
         """Set when no more work is taken, because somebody asked or too many handlers leaked."""
@@ -162,7 +164,7 @@ class Worker:
         self._given_up: HandlersLeaked | None = None
         self.running = anyio.Event()
         """Set once the worker looks for work."""
-        app.on_news(partial(self._hear, News.ACTIONS), of=News.ACTIONS)
+        app.on_news(self._hear_own, of=News.ACTIONS)
         app.on_news(partial(self._hear, News.QUEUES), of=News.QUEUES)
 
     # Life.
@@ -233,7 +235,7 @@ class Worker:
         if self._is_managed:
             self._start(keeping, "queues", self.managing.sample, Wakeup())
         self._start(keeping, "loop", self.sampling.loop, Wakeup())
-        self._start_later(keeping, "minutes", self.minutes.step, rests=1)
+        self._start_later(keeping, "minutes", self.minutes.step, within_s=SOON_S)
         keeping.start_soon(self._store.watch, self._hear)
 
     def _start_feeding(self, feeding: anyio.abc.TaskGroup) -> None:
@@ -241,7 +243,7 @@ class Worker:
         if self.runs_actions:
             self._start(feeding, "intake", self.intake.step, self._news)
             self._start(feeding, "intake beside", self.intake.step_beside, self.intake.beside_wakeup)
-            self._start_later(feeding, "lanes", self.intake.relist, rests=1)
+            self._start_later(feeding, "lanes", self.intake.relist, within_s=SOON_S)
             self._start(feeding, "balance", self.balancing.step, self._changes)
         feeding.start_soon(self._guard_slots)
         if self._is_managed:
@@ -278,8 +280,15 @@ class Worker:
         """Handlers that go on although nobody waits for them any more."""
         return self.runner.leaked + self.processors.leaked
 
-    def _count_others(self, others: int) -> None:
-        self.intake.restraint.others = others
+    def _look_at_once(self) -> None:
+        """There may be work of which others are not told."""
+        self.intake.restraint.lift()
+        self._news.set()
+
+    def _hear_own(self) -> None:
+        """This process wrote something: where nobody listens, others are not told."""
+        self.intake.restraint.lift()
+        self._hear(News.ACTIONS)
 
     def _hear(self, news: News, shard: int | None = None) -> None:
         """Something was written: there may be work, in this shard if it is known, or a semaphore to balance."""
@@ -317,9 +326,9 @@ class Worker:
         group.start_soon(walk, name=f"matrixsched {name}")
 
     def _start_later(
-        self, group: anyio.abc.TaskGroup, name: str, step: Step, *, rests: int = CHORES_BEGIN_WITHIN_RESTS
+        self, group: anyio.abc.TaskGroup, name: str, step: Step, *, within_s: float = CHORES_BEGIN_WITHIN_S
     ) -> None:
-        first_rest_s = self.policy.rest_max.total_seconds() * rests * self._chance.random()
+        first_rest_s = within_s * self._chance.random()
         self._start(group, name, step, Wakeup(), first_rest_s=first_rest_s)
 
     async def _forward_room(self) -> None:
@@ -327,10 +336,9 @@ class Worker:
         after each would be in vain: before a gate it would cost more than what passes it."""
         while True:
             await self.recorder.settled.wait_at_most(self.policy.rest_max.total_seconds(), self._clock)
-            opened_work = self.recorder.opened_work()
-            if opened_work:
-                self.intake.restraint.lift()
-            if opened_work or self.intake.is_short_of_room:
+            if self.recorder.opened_work():
+                self._look_at_once()
+            elif self.intake.is_short_of_room:
                 self._news.set()
 
     async def _guard_slots(self) -> None:
@@ -424,6 +432,7 @@ class Worker:
                 await self.runner.giving_back.step()
             while await self.balancing.step() == 0:
                 pass
+            self.intake.restraint.lift()  # nobody else is asked to
             rest_s, made_before = await self.intake.step(), made
             await self.runner.start_timed()
             while self.runner.has_waiting:

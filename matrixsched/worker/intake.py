@@ -98,7 +98,7 @@ class Intake:
         self._told: set[int | None] = set()
         """The shards in which there is something new, as we were told since the last look; None: in any."""
         self._found_nothing = False
-        self.restraint = Restraint(clock, chance, longest_s=policy.rest_max.total_seconds())
+        self.restraint = Restraint(clock, chance, rest_max_s=policy.rest_max.total_seconds())
 
     def hear(self, shard: int | None) -> None:
         """There is something new, in this shard if it is known."""
@@ -122,7 +122,7 @@ class Intake:
 
     async def step_beside(self) -> float:
         """Another sync iteration beside the first, as long as there is a crowd."""
-        if not self._is_crowded or await self._look() > 0:
+        if not self._is_crowded or await self._look(beside=True) > 0:
             self._is_crowded = False
             return self._policy.rest_max.total_seconds()
         return 0.0
@@ -140,7 +140,7 @@ class Intake:
                 self._found_lanes()
         return every_s
 
-    async def _look(self) -> float:
+    async def _look(self, *, beside: bool = False) -> float:
         told, room = self._only_told(), self._runner.room
         only_events = room <= 0
         if told is not None and not only_events:
@@ -172,8 +172,8 @@ class Intake:
         self._gates_hold = acquired.holds
         if acquired.shard is None:
             self._fruitless = 0
-            if not only_events:
-                self.restraint.found_nothing(self._clock.monotonic() - asked_at)
+            if not (only_events or beside):
+                self.restraint.found_nothing()
             return self._policy.rest_max.total_seconds() if only_events else self._rest(acquired)
         self._overdue = 0
         sync = Iteration(self, self._tools, acquired, acquired.shard, sync_guid, asked_at, only_events=only_events)
@@ -181,7 +181,7 @@ class Intake:
             await sync.run()
         if sync.moved or sync.claimed or sync.settled:
             self._fruitless = 0
-            self.restraint.found()
+            self.restraint.lift()
             if sync.moved + sync.settled >= BESIDE_FROM and not self._is_crowded:
                 self._is_crowded = True
                 self.beside_wakeup.set()
@@ -203,11 +203,9 @@ class Intake:
         sync = Iteration(self, self._tools, unknown, shard, self._chance.guid(), asked_at, only_events=False)
         within = min(TAKEN_WITHIN_MAX, self._policy.attempt_lease * TAKEN_WITHIN_LEASE)
         if await sync.take(Taking(self._name, now + within)):
-            self.restraint.found()
+            self.restraint.lift()
             with self._holding():
                 await sync.run()
-        else:
-            self.restraint.found_nothing(self._clock.monotonic() - asked_at)
         return 0.0
 
     @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from matrixsched.clock import Clock
 from matrixsched.handlers import Handlers
@@ -28,6 +29,10 @@ UNTOLD_MAX = 10
 """So many minutes are told later, if the database does not answer; those before are forgotten."""
 
 
+class Learn(Protocol):
+    def __call__(self, *, others: int, shards: int) -> None: ...
+
+
 class MinuteReports:
     def __init__(
         self,
@@ -39,9 +44,9 @@ class MinuteReports:
         name: str,
         clock: Clock,
         running: Callable[[], int],
-        counted_others: Callable[[int], None],
+        learn: Learn,
     ) -> None:
-        """`counted_others` is called with how many other workers are there."""
+        """`learn` is told of the fleet with each report."""
         self._store = store
         self._do = store.transitions
         self._handlers = handlers
@@ -50,7 +55,7 @@ class MinuteReports:
         self._name = name
         self._clock = clock
         self._running = running
-        self._counted_others = counted_others
+        self._learn = learn
         self._minute = minute_of(clock.now())
         self._ended: deque[tuple[datetime, MinuteTally]] = deque(maxlen=UNTOLD_MAX)
         """Minutes that are over and not told to their end."""
@@ -97,7 +102,8 @@ class MinuteReports:
             handlers=self._handlers.names,
             others_within=SEEN_WITHIN,
         )
-        self._counted_others(await self._store.run(report))
+        fleet = await self._store.run(report)
+        self._learn(others=fleet.others_of(self._handlers.names), shards=fleet.shards)
 
     async def _tidy(self) -> None:
         limit = self._policy.tidy_batch

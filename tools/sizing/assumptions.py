@@ -70,6 +70,7 @@ VAIN_SHARE: Final = Known(
     "read",
     "restraint.VAIN_SHARE: what all workers take together for looks in vain, two in a row each",
 )
+HOLD_MAX_S: Final = Known(1, "s", "read", "restraint.HOLD_MAX_S: …but nobody holds back for longer")
 REPORT_EVERY_S: Final = Known(30, "s", "read", "reporting.REPORT_EVERY_S")
 REPORT_STATEMENTS: Final = Known(
     3, "statements", "read", "of a report: the backlog, this minute, every other time the last"

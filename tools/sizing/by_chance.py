@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from sizing.formulae import Looking, Looks, held_back_longest_s, overdue_rest_s
+from sizing.formulae import Looking, Looks, overdue_rest_s
 
 SETTLE_SHARE = 0.25
 """Of the run, that is not counted: all began at once."""
@@ -91,7 +91,7 @@ class Play:
 
     def _held_back_s(self, worker: int) -> float:
         self._in_vain[worker] = not self._in_vain[worker]
-        return 0.0 if self._in_vain[worker] else held_back_longest_s(self._one) * (1 + self._chance.random()) / 2
+        return 0.0 if self._in_vain[worker] else 2 * self._one.hold_s * self._chance.random()
 
     def _rest_s(self, now: float, answered_at: float, worker: int) -> float:
         one, place = self._one, bisect_right(self._due, now)

@@ -29,8 +29,8 @@ class Looking:
     rest_max: float
     jitter_s: float
     overdue_rest_s: float
-    vain_share: float
-    """Of a processor, that all of them may take for looks in vain."""
+    hold_s: float
+    """How long a worker holds back that has looked in vain twice, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +152,17 @@ def held_back_share(found: float) -> float:
 
 
 def _held_back_s(one: Looking) -> float:
-    """How long a worker holds back, and until the next action of all is due then."""
-    longest_s = held_back_longest_s(one)
-    # Uniformly between half of it and all; what remains until something is due does not depend on how long it was.
-    return 0.75 * longest_s + exp(-one.rate * 0.75 * longest_s) * until_due_s(one)
+    """How long a worker holds back, and until the next action of all is due, if that is later."""
+    if one.hold_s == 0:
+        return until_due_s(one)
+    # Anything between nothing and twice as long; until something is due it takes as long then as at any other time.
+    before_due = (1 - exp(-one.rate * 2 * one.hold_s)) / (one.rate * 2 * one.hold_s)
+    return one.hold_s + before_due * until_due_s(one)
 
 
-def held_back_longest_s(one: Looking) -> float:
-    return min(2 * one.look_s * (one.workers - 1) / one.vain_share, one.rest_max)
+def hold_s(look_cpu_s: float, *, workers: int, vain_share: float, longest_s: float) -> float:
+    """So long that looks in vain of all workers together take their share, or half of the longest."""
+    return min(2 * look_cpu_s * workers / vain_share, longest_s / 2) if workers > 1 else 0.0
 
 
 def until_due_s(one: Looking) -> float:

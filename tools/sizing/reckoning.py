@@ -88,7 +88,12 @@ class Reckoning:
             rest_max=self.fleet.rest_max,
             jitter_s=known.LANE_JITTER_S.value,
             overdue_rest_s=known.OVERDUE_REST_S.value,
-            vain_share=known.VAIN_SHARE.value,
+            hold_s=formulae.hold_s(
+                self.look_cpu_s,
+                workers=self.fleet.workers,
+                vain_share=known.VAIN_SHARE.value,
+                longest_s=min(self.fleet.rest_max, known.HOLD_MAX_S.value),
+            ),
         )
 
     def _slowed(self, look_s: float) -> Looking:

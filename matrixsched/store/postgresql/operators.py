@@ -8,8 +8,9 @@ from datetime import timedelta
 from uuid import UUID
 
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
-from matrixsched.rules.minutes import WorkerMinute, WorkerSeen
+from matrixsched.rules.minutes import Fleet, WorkerMinute, WorkerSeen
 from matrixsched.store.operators import (
+    decode_fleet,
     decode_late,
     decode_names,
     decode_outcomes,
@@ -60,7 +61,7 @@ class PostgresOperators(PostgresAsking):
     @transition
     def report_worker(
         self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str], others_within: timedelta
-    ) -> Conversation[int]:
+    ) -> Conversation[Fleet]:
         (row,) = yield self._ask(
             "workers.report",
             minute=told.minute,
@@ -74,7 +75,7 @@ class PostgresOperators(PostgresAsking):
             handlers=encode_names(handlers),
             others_within=others_within,
         )
-        return int(row["others"])
+        return decode_fleet(row["shards"], row["others"])
 
     @transition
     def leave_worker(self, name: str) -> Conversation[bool]:

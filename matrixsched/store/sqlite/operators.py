@@ -8,8 +8,9 @@ from datetime import timedelta
 from uuid import UUID
 
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
-from matrixsched.rules.minutes import WorkerMinute, WorkerSeen
+from matrixsched.rules.minutes import Fleet, WorkerMinute, WorkerSeen
 from matrixsched.store.operators import (
+    decode_fleet,
     decode_late,
     decode_names,
     decode_outcomes,
@@ -67,7 +68,7 @@ class SqliteOperators(SqliteAsking):
     @transition
     def report_worker(
         self, told: WorkerMinute, *, slots: int, running: int, handlers: Sequence[str], others_within: timedelta
-    ) -> Conversation[int]:
+    ) -> Conversation[Fleet]:
         yield self._ask(
             "workers.report",
             minute=in_microseconds(told.minute),
@@ -86,7 +87,7 @@ class SqliteOperators(SqliteAsking):
             others_within=span(others_within),
             now=self._now(),
         )
-        return int(row["others"])
+        return decode_fleet(row["shards"], row["others"])
 
     @transition
     def leave_worker(self, name: str) -> Conversation[bool]:

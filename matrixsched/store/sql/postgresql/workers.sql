@@ -1,5 +1,5 @@
 -- workers (postgresql). Promise: a worker says that it is there and what it did in a minute, which stands in the place of what it
--- said before; sent again it changes nothing. It is told how many others reported lately. Its commit does not wait for the disk: after
+-- said before; sent again it changes nothing. It is told which others reported lately. Its commit does not wait for the disk: after
 -- a crash of the server it is said anew.
 
 -- name: report
@@ -20,8 +20,13 @@ select cast(:worker as text), {now}, {now}, cast(:slots as integer), cast(:runni
   from unflushed
 on conflict (worker) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, running = excluded.running, handlers = excluded.handlers
-returning (select count(*) from matrixsched.workers o
-            where o.worker <> cast(:worker as text) and o.seen_at > {now} - cast(:others_within as interval)) as others;
+returning (select shard_count from matrixsched.installation) as shards,
+          (select cast(coalesce(json_object_agg(k.handlers, k.workers), '{}') as text)
+             from (select o.handlers, count(*) as workers
+                     from matrixsched.workers o
+                    where o.worker <> cast(:worker as text)
+                      and o.seen_at > {now} - cast(:others_within as interval)
+                    group by o.handlers) k) as others;
 
 -- name: leave
 delete from matrixsched.workers where worker = cast(:worker as text) returning worker;

@@ -1,5 +1,5 @@
 -- workers (sqlite). Promise: a worker says that it is there and what it did in a minute, which stands in the place of what it said
--- before; sent again it changes nothing. It is told how many others reported lately.
+-- before; sent again it changes nothing. It is told which others reported lately.
 -- Differs from postgresql/workers.sql: each table is written by a statement of its own, in one transaction; its commit is as
 -- durable as all others.
 
@@ -15,8 +15,12 @@ insert into matrixsched_workers (worker, started_at, seen_at, slots, running, ha
 values (:worker, {now}, {now}, :slots, :running, :handlers)
 on conflict (worker) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, running = excluded.running, handlers = excluded.handlers
-returning (select count(*) from matrixsched_workers o
-            where o.worker <> :worker and o.seen_at > {now} - :others_within) as others;
+returning (select shard_count from matrixsched_installation) as shards,
+          (select json_group_object(k.handlers, k.workers)
+             from (select o.handlers, count(*) as workers
+                     from matrixsched_workers o
+                    where o.worker <> :worker and o.seen_at > {now} - :others_within
+                    group by o.handlers) k) as others;
 
 -- name: leave
 delete from matrixsched_workers where worker = :worker returning worker;
