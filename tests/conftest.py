@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import shutil
 import signal
 import threading
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -35,6 +37,17 @@ from matrixsched.testing import Stage
 # A run in the background of a script inherits an ignored SIGINT, and so would every process that tests start and stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage among what stays until the end: twelve thousand tests, and all modules."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -96,12 +109,18 @@ def empty_databases(postgres_server: PostgresServer) -> Iterator[Databases]:
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
     """A PostgreSQL database as new: empty, unless the test makes an installation at once, as all with an `app` do."""
-    is_installed = "app" in request.fixturenames or request.node.get_closest_marker("installed") is not None
-    kind = "installed_databases" if is_installed else "empty_databases"
-    databases: Databases = request.getfixturevalue(kind)
+    databases: Databases = request.getfixturevalue(f"{_found_in(request)}_databases")
     used = databases.take()
     yield postgres_server.url(used.name)
     databases.give_back(used)
+
+
+def _found_in(request: pytest.FixtureRequest) -> Literal["furnished", "installed", "empty"]:
+    """What a test finds in its database."""
+    if "furnished" in request.fixturenames:
+        return "furnished"
+    is_installed = "app" in request.fixturenames or request.node.get_closest_marker("installed") is not None
+    return "installed" if is_installed else "empty"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -131,7 +150,8 @@ def installed_url(database_url: str, request: pytest.FixtureRequest) -> str:
     """A database of each kind in turn, with an installation of four shards; PostgreSQL's has one already."""
     if database_url.startswith("sqlite"):
         # Asked for here and not by `app`: no second event loop can be run inside of a test's.
-        shutil.copy(request.getfixturevalue("installed_file"), database_url.removeprefix("sqlite:///"))
+        kind = "furnished" if _found_in(request) == "furnished" else "installed"
+        shutil.copy(request.getfixturevalue(f"{kind}_file"), database_url.removeprefix("sqlite:///"))
     return database_url
 
 

@@ -347,6 +347,20 @@ def test_the_best_peer_is_that_with_the_highest_median_and_its_rounds_count(benc
     assert (told[0]["gate"], told[0]["aim"]) == (["≥ 3 × the best peer"], ["≥ 5 × the best peer", "≥ 10,000/s"])
 
 
+def test_a_table_in_a_file_cuts_off_no_name_however_long_the_figures_are(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measuring = importlib.import_module("benchmarks.measuring")
+    slow = measuring.Measured([measuring.Figure("rested p99", 1_234_567.891, "ms")])
+    name, reference = "drain-future-100k", "drain-template"
+    add_workload(monkeypatch, reference, lambda run: slow)
+    ratio = importlib.import_module("benchmarks.workloads").Ratio(reference, "rested p99")
+    add_workload(monkeypatch, name, lambda run: slow, compared_to=ratio)
+    assert bench.main([*ON_SQLITE, "--workloads", f"{reference},{name}", "--rounds", "2"]) == 0
+    table = capsys.readouterr().out
+    assert all(told in table for told in (name, f"{reference} rested p99", "1,234,567.89 ms – 1,234,567.89 ms"))
+
+
 def test_every_target_speaks_of_workloads_that_exist(bench: ModuleType) -> None:
     judging = importlib.import_module("benchmarks.judging")
     workloads = importlib.import_module("benchmarks.workloads").WORKLOADS

@@ -10,7 +10,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import psycopg
 import pytest
@@ -18,7 +21,7 @@ import sqlalchemy
 from support import debian
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres, sweep_abandoned_folders
 from support.processes import environment
-from support.refusing import REQUIRE_TOOLS, refuse
+from support.refusing import REQUIRE_PG, REQUIRE_TOOLS, refuse
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -156,6 +159,41 @@ def test_what_is_missing_is_left_out_unless_it_is_required(
     monkeypatch.setenv(REQUIRE_TOOLS, required)
     with pytest.raises(end, match="no promtool"):
         refuse("no promtool", unless=REQUIRE_TOOLS)
+
+
+@pytest.fixture
+def dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The script of all tools, which starts nothing, on a machine with room in memory."""
+    loader = SourceFileLoader("dev", str(ROOT / "tools" / "dev"))
+    module = module_from_spec(spec_from_loader("dev", loader))
+    loader.exec_module(module)
+    monkeypatch.setattr(module, "become_python", lambda *_: None)
+    monkeypatch.setattr(module, "IN_MEMORY", tmp_path)
+    monkeypatch.setattr(module, "IN_MEMORY_MIN", 1)
+    for variable in ("TMPDIR", REQUIRE_PG):
+        monkeypatch.setenv(variable, "")  # first: what the script sets is then undone as well
+        monkeypatch.delenv(variable)
+    return module
+
+
+def test_databases_of_tests_are_made_in_memory(dev: ModuleType, tmp_path: Path) -> None:
+    dev.test([])
+    assert os.environ["TMPDIR"] == str(tmp_path)
+
+
+def test_they_are_made_where_somebody_wants_them(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/chosen")
+    dev.test([])
+    assert os.environ["TMPDIR"] == "/chosen"
+
+
+@pytest.mark.parametrize(("name", "value"), [("IN_MEMORY", Path("/nowhere")), ("IN_MEMORY_MIN", 1 << 60)])
+def test_they_are_made_where_they_always_were_if_memory_is_small_or_no_folder(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    monkeypatch.setattr(dev, name, value)
+    dev.test([])
+    assert "TMPDIR" not in os.environ
 
 
 def test_dev_without_a_command_lists_them_and_exits_2() -> None:

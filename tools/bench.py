@@ -38,6 +38,8 @@ DATABASES: dict[str, tuple[Dialect, ...]] = {
     "both": ("postgresql", "sqlite"),
 }
 INTERRUPTED = 130
+FILE_WIDTH = 200
+"""Of the table of figures where no terminal is: no name in it is cut off, however long the figures are."""
 SCALES = {
     "full": Scale(),
     "small": Scale(
@@ -111,8 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         talk.print(f"bench: interrupted; whole rounds that count: {report.rounds}", markup=False)
         if not report.rounds:
             return INTERRUPTED
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    report.show(console)
+    is_seen = sys.stdout.isatty()
+    report.show(Console(width=None if is_seen else FILE_WIDTH))
+    console = Console(width=None if is_seen else 120)
     judging.show(TARGETS, report, console)
     if chosen.json is not None:
         told = report.as_json() | {"targets": judging.as_json(TARGETS, report)}

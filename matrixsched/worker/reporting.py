@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
+import anyio
+
 from matrixsched.clock import Clock
 from matrixsched.handlers import Handlers
 from matrixsched.rules.minutes import SEEN_WITHIN, MinuteTally, WorkerMinute, minute_of
@@ -60,10 +62,16 @@ class MinuteReports:
         self._ended: deque[tuple[datetime, MinuteTally]] = deque(maxlen=UNTOLD_MAX)
         """Minutes that are over and not told to their end."""
         self._reports = 0
+        self._telling = anyio.Lock()
+        """A worker that leaves may find its report under way."""
+        self._has_left = False
 
     async def step(self) -> float:
         """Tell how this minute stands, and how those before it ended; the rest until the next report."""
-        await self._report()
+        async with self._telling:
+            if self._has_left:  # a report would put it back among those who are there
+                return REPORT_EVERY_S
+            await self._report()
         if self._reports % TIDY_EVERY == 0:
             await self._tidy()
         self._reports += 1
@@ -71,8 +79,10 @@ class MinuteReports:
 
     async def leave(self) -> None:
         """Tell the last of it, and be there no more."""
-        await self._report()
-        await self._store.run(self._do.leave_worker(self._name))
+        async with self._telling:
+            self._has_left = True
+            await self._report()
+            await self._store.run(self._do.leave_worker(self._name))
 
     async def _report(self) -> None:
         minute = minute_of(self._clock.now())

@@ -192,7 +192,8 @@ def test_the_supervisor_restarts_a_killed_child_and_stops_all(tmp_path: Path) ->
         until(lambda: counted in answer(port, "/metrics")[1], "the attempts of both are added up")
         # The dead one's gauge does not count any more.
         assert "matrixsched_worker_slots 200.0" in answer(port, "/metrics")[1]
-        assert "\nmatrixsched_due_actions " in answer(port, "/metrics")[1]
+        sampled = "\nmatrixsched_due_actions "
+        until(lambda: sampled in answer(port, "/metrics")[1], "what is due was counted, for which there is time")
 
         supervisor.process.terminate()
         assert supervisor.exit_code() == 0, supervisor.said()

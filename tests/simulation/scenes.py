@@ -261,7 +261,7 @@ SCENES: tuple[Scene, ...] = (
     Scene("told to slow down", _told_to_slow_down, lasts_s=1.3, parts=(ToldOnce,)),
     Scene("two for one place", _two_for_one_place, lasts_s=0.6, parts=(OnePlace,)),
     Scene("asked to step back", _asked_to_step_back, lasts_s=0.8, parts=(PlaceAskedFor,)),
-    Scene("a place that lapses", _a_place_that_lapses, lasts_s=1.8, parts=(PlaceForgotten,)),
+    Scene("a place that lapses", _a_place_that_lapses, lasts_s=2.4, parts=(PlaceForgotten,)),
     Scene("a batch", _a_batch, lasts_s=0.4, parts=(OneBatch,)),
     Scene("a long batch", _a_long_batch, lasts_s=2, parts=(LongBatch,)),
     Scene("moved into a queue", _moved_into_a_queue, lasts_s=0.4, parts=(OneBatch,)),

@@ -51,7 +51,10 @@ select concat(string_agg(concat(many, ':', versions), ' '),
 TABLES = (
     "select oid::regclass::text from pg_class where relkind = 'r' and relnamespace::regnamespace::text !~ '^(pg_|inf)'"
 )
-SEQUENCES = "select setval(oid::regclass, 1, false) from pg_class where relkind = 'S'"
+SEQUENCES = """
+select c.oid::regclass::text, coalesce(s.last_value, s.start_value), s.last_value is not null
+  from pg_class c join pg_sequences s on format('%I.%I', s.schemaname, s.sequencename)::regclass = c.oid
+"""
 
 
 @dataclass
@@ -123,7 +126,11 @@ def _refilling(connection: psycopg.Connection[Any]) -> sql.Composed:
     """All that makes its rows what they are now, in one message."""
     tables = [sql.Identifier(*table.split(".")) for (table,) in connection.execute(TABLES)]
     filling = [_inserting(table, connection.execute(_of("select * from {}", table)).fetchall()) for table in tables]
-    steps = [sql.SQL(SEQUENCES), *(_of("delete from {}", table) for table in tables), *filter(None, filling)]
+    steps = [
+        *(_of("select setval({}, {}, {})", *map(sql.Literal, one)) for one in connection.execute(SEQUENCES)),
+        *(_of("delete from {}", table) for table in tables),
+        *filter(None, filling),
+    ]
     return sql.SQL("; ").join([sql.SQL("begin"), *steps, sql.SQL("commit")])
 
 

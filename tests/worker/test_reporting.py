@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+import anyio
 import pytest
 from sqlalchemy import Engine
 from support.behind import change, engine_of
@@ -108,6 +109,21 @@ async def test_a_worker_that_left_or_is_silent_is_not_among_those_seen(
     assert len((await overview(app)).workers) == 1
     await worker.minutes.leave()
     assert (await overview(app)).workers == []
+
+
+@pytest.mark.parametrize("names", [("step", "leave"), ("leave", "step")], ids=" and then ".join)
+async def test_a_worker_that_leaves_during_a_report_is_gone_and_its_minutes_are_told(
+    app: App, worker: Worker, clock: ManualClock, names: tuple[str, str]
+) -> None:
+    await app.schedule("work", False, id="a")
+    await worker.run_due()
+    clock.advance(MINUTE)
+    async with anyio.create_task_group() as group:
+        for name in names:
+            group.start_soon(getattr(worker.minutes, name))
+    seen = await overview(app)
+    assert seen.workers == []
+    assert [one.attempts for one in seen.minutes[-2:]] == [1, 0]
 
 
 async def test_minutes_that_nobody_looks_at_any_more_go(app: App, worker: Worker, clock: ManualClock) -> None:
