@@ -23,7 +23,7 @@ from matrixsched.events import (
     WorkerStarted,
 )
 from matrixsched.worker import Worker, WorkerPolicy
-from matrixsched.worker.daemon import CHORES_BEGIN_WITHIN_RESTS
+from matrixsched.worker.daemon import CHORES_BEGIN_WITHIN_S
 from matrixsched.worker.sampling import BACKLOG_EVERY_S, LOOP_EVERY_S
 
 pytestmark = pytest.mark.anyio
@@ -240,7 +240,7 @@ async def test_a_running_worker_takes_both_samples_by_itself(app: App, clock: Ma
         with anyio.fail_after(DEADLINE_S):
             await started.wait()
             await anyio.wait_all_tasks_blocked()
-            clock.advance(worker.policy.rest_max * CHORES_BEGIN_WITHIN_RESTS)
+            clock.advance(timedelta(seconds=CHORES_BEGIN_WITHIN_S))
             await backlog.wait()
             await anyio.wait_all_tasks_blocked()
             clock.advance(timedelta(seconds=LOOP_EVERY_S))

@@ -11,8 +11,7 @@ from matrixsched.ops import demo
 from matrixsched.ops.cli import main
 from matrixsched.ops.demo import PlainDisplay, Show, run_demo
 from matrixsched.ops.evidence import Account, Evidence, Kind, Note, Noted
-from matrixsched.worker import WorkerPolicy
-from matrixsched.worker.daemon import CHORES_BEGIN_WITHIN_RESTS
+from matrixsched.worker.daemon import CHORES_BEGIN_WITHIN_S
 
 VICTIM, HEIR = 1, 2
 
@@ -73,7 +72,7 @@ def test_without_a_terminal_each_turn_of_the_story_is_a_line() -> None:
 def test_the_numbers_of_both_workers_are_left_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "ONE_OFF", {"quick": 10, "slow": 100, "flaky": 2})
     # As long as a worker may take until it counts for the first time what is due.
-    monkeypatch.setattr(demo, "SPREAD_S", CHORES_BEGIN_WITHIN_RESTS * WorkerPolicy().rest_max.total_seconds())
+    monkeypatch.setattr(demo, "SPREAD_S", CHORES_BEGIN_WITHIN_S)
     monkeypatch.setattr(demo, "KILL_AFTER_S", 0.3)
     written = io.BytesIO()
     facts, is_nothing_lost = run_demo(None, metrics=written)
