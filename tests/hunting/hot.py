@@ -41,7 +41,7 @@ HOT = {
         Hot("release_shard", ("release", "sync")),
         Hot("close_fence", ("close-fence",)),
         Hot("schedule", ("schedule", "schedule-twice", "keep", "schedule-two", "schedule-other")),
-        Hot("reschedule", ("reschedule", "run-now", "reschedule-named")),
+        Hot("reschedule", ("reschedule", "run-now", "run-now-as-seen", "reschedule-named")),
         Hot("call_off", ("call-off",)),
         Hot("cancel", ("cancel", "cancel-read")),
         Hot("replace_expected", ("replace",)),

@@ -261,9 +261,29 @@ async def test_what_failed_since_it_was_seen_and_waits_for_its_next_try_is_left_
     assert await scene.reschedule(revive=True, **await seen(scene)) is not None
 
 
-async def test_whose_worker_is_gone_is_run_as_it_was_seen(scene: Scene) -> None:
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_what_is_not_run_after_all_keeps_its_row(scene: Scene, is_moved: bool) -> None:
+    await scene.schedule(delay=HOUR)
+    if is_moved:
+        await scene.sync()
+    change = scene.change(**await seen(scene))
+    await scene.run(scene.do.call_off(change.guid))
+    assert await scene.run(scene.do.reschedule(change, revive=True, tell=False)) is None
+    await scene.check_one_live_row()
+
+
+async def test_what_others_do_meanwhile_is_no_reason_to_leave_it(scene: Scene) -> None:
+    await scene.schedule(delay=HOUR)
+    before = await seen(scene)
+    await scene.start("b")
+    assert await scene.reschedule(revive=True, **before) is not None
+    assert (await scene.row("b"))["claimed_by"] is not None
+
+
+@pytest.mark.parametrize("since", [timedelta(0), SECOND])
+async def test_whose_worker_is_gone_is_run_as_it_was_seen(scene: Scene, since: timedelta) -> None:
     await scene.start()
-    scene.clock.advance(LEASE + SECOND)
+    scene.clock.advance(LEASE + since)
     assert await scene.reschedule(revive=True, **await seen(scene)) is not None
     (attempt,) = await scene.sync()
     assert (attempt.claim.attempt, (await scene.action()).status.interrupted) == (1, 0)

@@ -14,7 +14,7 @@ select :request_guid, {now}
    and (:seen_state is null
         or s.state = :seen_state and s.last_ended_at is :seen_ended_at
            and not exists (select 1 from matrixsched_processing_queue p
-                            where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid
+                            where p.shard_id = s.shard_id and p.action_id = s.action_id
                               and p.claimed_by is not null and p.scheduled_at > {now}))
    and not exists (select 1 from matrixsched_requests r where r.request_guid = :action_guid)
 on conflict do nothing
