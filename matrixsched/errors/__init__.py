@@ -57,6 +57,8 @@
     ├── SchemaMissing
     │   └── DatabaseFileMissing
     ├── SchemaMismatch
+    ├── FormMismatch                    an installation that is distributed, or is not
+    ├── DistributedUnsupported
     ├── DatabaseError
     │   ├── DatabaseUnavailable         nothing was done
     │   │   └── DatabaseFileUnusable
@@ -137,6 +139,8 @@ from matrixsched.errors.surroundings import (
     DatabaseFileUnusable,
     DatabaseNotNamed,
     DatabaseUnavailable,
+    DistributedUnsupported,
+    FormMismatch,
     HandlersLeaked,
     ModuleBroken,
     NeverIdle,
@@ -164,7 +168,9 @@ __all__ = [
     "DatabaseFileUnusable",
     "DatabaseNotNamed",
     "DatabaseUnavailable",
+    "DistributedUnsupported",
     "ExtraMissing",
+    "FormMismatch",
     "GuidMismatch",
     "HandlersLeaked",
     "InvalidContract",
