@@ -196,6 +196,10 @@ class Session:
             return answer
 
 
+def _file(ask: Ask | None) -> str:
+    return "" if ask is None else ask.statement.name.partition(".")[0]
+
+
 @dataclass(slots=True)
 class Steps(Generic[T]):
     """A transaction that is taken one statement after another; the last step commits it."""
@@ -225,10 +229,10 @@ class Steps(Generic[T]):
             self.ask, self._answer = None, end.value
 
     async def past(self, name: str) -> None:
-        """Go on until the statement of that name was carried out."""
+        """Go on until the statement of that name was carried out, or all that the file of that name holds."""
         while (asked := self.ask) is not None:
             await self.step()
-            if asked.statement.name == name:
+            if asked.statement.name == name or (_file(asked) == name != _file(self.ask)):
                 return
         raise AssertionError(f"it asks no {name}")
 
@@ -258,6 +262,11 @@ class World:
     """Whether the tables are not those of the schema any more."""
     wrong: dict[str, int] = field(default_factory=dict)
     """The live actions that are expected to have another number of rows than one, with that number."""
+
+    @property
+    def requests(self) -> str:
+        """The table of requests about actions."""
+        return "action_requests" if self.is_distributed else "requests"
 
     def __post_init__(self) -> None:
         found = load_distributed("default") if self.is_distributed else load("postgresql", "default")

@@ -13,6 +13,7 @@ with request as (
     insert into matrixsched.action_requests (shard_id, request_guid, created_at)
     select distinct cast(:shard_id as integer), r.request_guid, {now}
       from unnest(cast(:request_guids as uuid[])) as r (request_guid)
+     where r.request_guid is not null
            /* pause point: schedule_request */
     on conflict do nothing
     returning request_guid

@@ -3,9 +3,12 @@
 
 -- name: filled
 -- Of these lanes those in which something is due.
-select distinct p.lane
-  from matrixsched.processing_queue p
- where p.lane = any (cast(:lanes as text[])) and p.lane >= 'limit|' and p.lane < 'quota}' and p.scheduled_at <= {now};
+select distinct k.lane
+  from matrixsched.shard_locks l
+ cross join unnest(cast(:lanes as text[])) as k (lane)
+ where (select true from matrixsched.processing_queue p
+         where p.shard_id = l.shard_id and p.lane = k.lane and p.lane >= '' and p.scheduled_at <= {now}
+         order by p.scheduled_at limit 1);
 
 -- name: slots
 update matrixsched.limits l
