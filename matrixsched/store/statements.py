@@ -7,7 +7,8 @@ database's `statement_timestamp()` otherwise (stable, so that it can be an index
 In the distributed form of an installation (PostgreSQL) a statement that writes is about one shard, and says so of every
 table. Where its text is the same but for that, `{x.shard_id}`, or `{(select shard_id from x)}`, stands for the shard of
 the rows x and, in this form, for that of the statement, :shard_id; `{place}`, or `{x.place}`, for where a row lies,
-which in this form is told with its shard. Where it is another one, it is in sql/distributed/.
+which in this form is told with its shard. Where it is another one, it is in sql/distributed/. `{now}` is always the
+parameter there: engines with several nodes let no function beside a write tell the time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _NOW = {
     "postgresql": "coalesce(cast(:now as timestamptz), statement_timestamp())",
     "sqlite": ":now",
 }
+_GIVEN_NOW = "cast(:now as timestamptz)"
+_LATER = re.compile(r"\{now\} ([+-]) (cast\(:\w+ as interval\)|interval '[^']*')")
 _SHARD = re.compile(r"\{((?:\w+\.)?shard_id|\(select shard_id from \w+\))\}")
 _PLACE = re.compile(r"\{(\w+\.)?place\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
@@ -60,8 +63,8 @@ def render(dialect: Dialect, installation: str, text: str) -> str:
 
 def statement(dialect: Dialect, installation: str, name: str, text: str, *, is_distributed: bool = False) -> Statement:
     """Prepare SQL text as the files have it."""
-    bare = _COMMENT.sub("", text).replace("{now}", _NOW[dialect]).strip().rstrip(";")
-    bare = _of_one_shard(bare) if is_distributed else _of_any_shard(bare)
+    bare = _COMMENT.sub("", text).strip().rstrip(";")
+    bare = _of_one_shard(bare) if is_distributed else _of_any_shard(bare).replace("{now}", _NOW[dialect])
     rendered = render(dialect, installation, bare)
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(rendered)))
     numbers = {parameter: f"${number}" for number, parameter in enumerate(parameters, start=1)}
@@ -75,6 +78,9 @@ def _of_any_shard(text: str) -> str:
 
 def _of_one_shard(text: str) -> str:
     shard = "cast(:shard_id as integer)"
+    # Of days of 24 hours, whatever the zone of a session: so nothing that is called here is less than immutable.
+    later = _LATER.sub(r"(({now} at time zone 'UTC' \1 \2) at time zone 'UTC')", text)
+    text = later.replace("{now}", _GIVEN_NOW)
     return _PLACE.sub(rf"\1shard_id = {shard} and \1ctid", _SHARD.sub(shard, text))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from matrixsched.errors import ActionExists, DistributedUnsupported, FormMismatc
 from matrixsched.store.opening import open_store
 from matrixsched.store.postgresql.distributed.making import SHARDED, distributing
 from matrixsched.store.store import Store
-from matrixsched.store.transition import Conversation, Transaction, Transition
+from matrixsched.store.transition import Ask, Conversation, Transaction, Transition
 from matrixsched.store.values import Acquired, Answer
 
 pytestmark = pytest.mark.anyio
@@ -246,3 +247,28 @@ async def test_a_change_that_was_called_off_in_its_shard_does_nothing_when_it_ar
     assert await scene.run(scene.do.cancel(change)) is None
     assert await scene.run(scene.do.carried_out([change.guid])) == set()
     assert (await scene.action(shard=3)).status.state is State.LIVE
+
+
+# Time.
+
+
+async def test_the_time_is_asked_once_and_first_and_given_to_each_statement(postgres_dsn: str, anyio_backend: str):
+    await App(postgres_dsn).init(shards=SHARDS, distributed=True)
+    store = open_store(postgres_dsn)
+    await store.open()
+    asked: list[Ask] = []
+
+    def noted(conversation: Conversation[Any]) -> Conversation[Any]:
+        rows: Any = None
+        with suppress(StopIteration):
+            while True:
+                asked.append(conversation.send(rows))
+                rows = yield asked[-1]
+
+    acquiring = store.transitions.acquire_shard(sync_guid=uuid4(), holder="w", lease=LEASE, lanes=())
+    await store.run(Transition("asked", lambda: noted(acquiring.begin())))
+    names = [ask.statement.name for ask in asked]
+    assert names == ["now", "acquire_shard.gates", "acquire_shard.look", "acquire_shard.rest"]
+    (given,) = {ask.parameters["now"] for ask in asked[1:]}
+    assert given is not None
+    await store.close()

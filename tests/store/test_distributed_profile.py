@@ -72,6 +72,12 @@ def test_what_writes_to_a_shard_calls_no_volatile_function():
     assert {"schedule.write", "claim", "move", "record", "acquire_shard.take", "release_shard"} <= written
 
 
+def test_what_writes_to_a_shard_calls_nothing_that_is_less_than_immutable_in_a_choice():
+    """Citus evaluates such a call before it sends a statement, and refuses it inside of CASE and COALESCE."""
+    for name, text in OF_SHARDS.items():
+        assert not writes(text) or not re.search(r"statement_timestamp|cast\(:now as timestamptz\) [+-]", text), name
+
+
 def test_beside_tables_of_shards_there_are_only_those_that_are_copied_and_nothing_writes_to_these():
     others = {name: tables_of(text) - set(SHARDED) for name, text in OF_SHARDS.items()}
     assert {name for name, tables in others.items() if tables - set(COPIED)} == BESIDE_OTHERS

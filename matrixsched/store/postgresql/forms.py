@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from matrixsched.clock import Clock
+from matrixsched.store.postgresql.distributed.timing import timed
 from matrixsched.store.postgresql.distributed.transitions import DistributedTransitions
 from matrixsched.store.postgresql.transitions import PostgresTransitions
+from matrixsched.store.transition import Transition
+from matrixsched.store.transitions import Transitions
+
+T = TypeVar("T")
+
+_TRANSITIONS = frozenset(name for name in dir(Transitions) if not name.startswith("_"))
 
 
 class EitherForm:
@@ -18,7 +27,13 @@ class EitherForm:
         self._form = PostgresTransitions(installation, clock=clock)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._form, name)
+        found = getattr(self._form, name)
+        if self.is_distributed and name in _TRANSITIONS:
+            return partial(self._timed, found)
+        return found
+
+    def _timed(self, transition: Callable[..., Transition[T]], *args: Any, **kwargs: Any) -> Transition[T]:
+        return timed(transition(*args, **kwargs), self._form.asking_now())
 
     @property
     def is_distributed(self) -> bool:

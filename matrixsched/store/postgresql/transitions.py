@@ -201,6 +201,9 @@ class PostgresTransitions(
         now: datetime = row["now"]
         return now
 
+    def asking_now(self) -> Ask:
+        return self._ask("now")
+
     @transition
     def wake(self) -> Conversation[None]:
         yield self._ask("wake", channel=self._channel)
