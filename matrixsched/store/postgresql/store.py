@@ -165,11 +165,18 @@ class PostgresStore:
                 init=self._begin_session,
                 **self._how(),
             )
-            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                self._transitions.take(is_distributed=await self._is_distributed(connection))
-                self._pool = pool
         except Exception as error:
             raise self._connecting(error) from None
+        try:
+            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+                is_distributed = await self._is_distributed(connection)
+        except BaseException as error:
+            pool.terminate()  # also when cancelled: nobody would close what is not ours yet
+            if isinstance(error, Exception):
+                raise self._connecting(error) from None
+            raise
+        self._transitions.take(is_distributed=is_distributed)
+        self._pool = pool
 
     async def _is_distributed(self, connection: asyncpg.Connection) -> bool:
         """Whether the installation is in distributed form; not if there is none, or one that is older than that."""

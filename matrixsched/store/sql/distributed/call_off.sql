@@ -4,6 +4,9 @@ with closed as (
     values (cast(:shard_id as integer), cast(:change_guid as uuid), {now})
     on conflict do nothing
     returning request_guid
+),
+marked as (
+    insert into matrixsched.action_requests (shard_id, request_guid, created_at)
+    select cast(:shard_id as integer), cast(:mark as uuid), {now} from closed
 )
-insert into matrixsched.action_requests (shard_id, request_guid, created_at)
-select cast(:shard_id as integer), cast(:mark as uuid), {now} from closed;
+select count(*) as closed from closed;
