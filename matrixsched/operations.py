@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from matrixsched.store.transition import Conversation, Transition
+from matrixsched.store.transition import Composed, Conversation, Transition
 
 T = TypeVar("T")
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Transition[T]):
+class Operation(Composed[T]):
     """A transition that can be told how long to wait for a lock; begun without, as in a caller's transaction, it waits
     as long as the transaction it is part of."""
 
@@ -26,7 +26,7 @@ class Operation(Transition[T]):
     """Lets an earlier try that may still be on its way change nothing when it arrives."""
 
     def patient(self, lock_timeout: timedelta) -> Transition[T]:
-        return Transition(self.name, lambda: self.waiting(lock_timeout))
+        return Composed(self.name, lambda: self.waiting(lock_timeout))
 
 
 def operation(

@@ -70,7 +70,7 @@ from matrixsched.rules.times import check_time
 from matrixsched.scheduler_policy import SchedulerPolicy
 from matrixsched.store.callers import AsyncCaller, run_in
 from matrixsched.store.store import Store
-from matrixsched.store.transition import Conversation, Transition
+from matrixsched.store.transition import Composed, Conversation, Transition
 from matrixsched.store.values import Change, NewAction, Seen
 
 T = TypeVar("T")
@@ -268,7 +268,7 @@ class Scheduler(Lookups):
                 raise ActionNotAsSeen(action_id)
             return as_found(found)
 
-        return operation("reschedule", conversation, self._do.call_off(change.guid))
+        return operation("reschedule", conversation, self._calling_off(change))
 
     def cancelling(
         self, action_id: str, *, expected_guid: UUID | None = None, request_id: str | None = None
@@ -284,7 +284,7 @@ class Scheduler(Lookups):
                 return known
             return as_found((yield from self._found_expected(located)))
 
-        return operation("cancel", conversation, self._do.call_off(change.guid))
+        return operation("cancel", conversation, self._calling_off(change))
 
     # Parts of conversations.
 
@@ -365,6 +365,12 @@ class Scheduler(Lookups):
             delay=timing.delay,
         )
 
+    def _calling_off(self, change: Change) -> Transition[None]:
+        def conversation() -> Conversation[None]:
+            yield from self._do.call_off((yield from self._shard(change.id)), change.guid).begin()
+
+        return Transition("call_off", conversation)
+
     def _earlier(self, change: Change) -> Conversation[Scheduled | None]:
         return earlier(self._do, change.shard, change.id, guid=change.guid, request_guid=change.request_guid)
 
@@ -441,7 +447,7 @@ class Scheduler(Lookups):
         self, batch: Sequence[NewAction], replaces: bool, lock_timeout: timedelta, *, tell: bool
     ) -> Transition[list[Answer]]:
         own_guid = self._chance.guid()
-        return Transition(
+        return Composed(
             "schedule",
             lambda: written(self._do, batch, own_guid, replaces=replaces, lock_timeout=lock_timeout, tell=tell),
         )

@@ -24,6 +24,7 @@ from support.scene import SHARDS
 from support.ways import (  # noqa: F401
     pytest_addoption,
     pytest_collection_modifyitems,
+    pytest_configure,
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,

@@ -58,6 +58,8 @@
     ├── SchemaMissing
     │   └── DatabaseFileMissing
     ├── SchemaMismatch
+    ├── FormMismatch                    an installation that is distributed, or is not
+    ├── DistributedUnsupported
     ├── DatabaseError
     │   ├── DatabaseUnavailable         nothing was done
     │   │   └── DatabaseFileUnusable
@@ -139,6 +141,8 @@ from matrixsched.errors.surroundings import (
     DatabaseFileUnusable,
     DatabaseNotNamed,
     DatabaseUnavailable,
+    DistributedUnsupported,
+    FormMismatch,
     HandlersLeaked,
     ModuleBroken,
     NeverIdle,
@@ -167,7 +171,9 @@ __all__ = [
     "DatabaseFileUnusable",
     "DatabaseNotNamed",
     "DatabaseUnavailable",
+    "DistributedUnsupported",
     "ExtraMissing",
+    "FormMismatch",
     "GuidMismatch",
     "HandlersLeaked",
     "InvalidContract",

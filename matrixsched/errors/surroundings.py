@@ -126,6 +126,29 @@ class SchemaMismatch(MatrixSchedError):
         super().__init__(why)
 
 
+class FormMismatch(MatrixSchedError):
+    """The installation exists in another form than was asked for: distributed, or not."""
+
+    remedy = (
+        "The form is fixed at init: say --distributed (distributed=True) if it was said then, and only then; or make "
+        "another installation, under another name."
+    )
+
+    def __init__(self, installation: str, *, is_distributed: bool) -> None:
+        form = "in distributed form" if is_distributed else "not in distributed form"
+        super().__init__(f"the installation {installation!r} exists, {form}; nothing was changed")
+        self.installation, self.is_distributed = installation, is_distributed
+
+
+class DistributedUnsupported(MatrixSchedError):
+    """A database that has no distributed form."""
+
+    remedy = "Leave --distributed (distributed=True) out, or give the URL of a PostgreSQL database."
+
+    def __init__(self) -> None:
+        super().__init__("SQLite keeps an installation in one file and cannot distribute it; nothing was changed")
+
+
 class DatabaseError(MatrixSchedError):
     """The database refused or could not be asked."""
 

@@ -9,9 +9,9 @@ from matrixsched.errors import SchemaMismatch
 from matrixsched.ops.render import Facts
 
 
-async def init(app: App, shards: int) -> Facts:
+async def init(app: App, shards: int, *, distributed: bool = False) -> Facts:
     """Create the tables, or bring them to the newest schema."""
-    return await _described(app, await app.init(shards=shards))
+    return await _described(app, await app.init(shards=shards, distributed=distributed))
 
 
 async def upgrade(app: App) -> Facts:
@@ -19,7 +19,7 @@ async def upgrade(app: App) -> Facts:
     with suppress(SchemaMismatch):
         async with app:
             pass
-    return await _described(app, await app.init())
+    return await _described(app, await app.init(distributed=None))
 
 
 async def _described(app: App, applied: list[str]) -> Facts:

@@ -14,11 +14,20 @@ from matrixsched.store.statements import Dialect, namespace
 from matrixsched.store.transition import Row
 
 FILE = "catalogue.json"
+DISTRIBUTED_FILE = "distributed.json"
+"""What is other in distributed form; null: what is not there."""
 
 
-def expected_catalogue(dialect: Dialect) -> Catalogue:
+def expected_catalogue(dialect: Dialect, *, is_distributed: bool = False) -> Catalogue:
     """That of an installation at the newest schema; names are without schema or prefix."""
-    stored: dict[str, str] = json.loads(schema_folder().joinpath(dialect).joinpath(FILE).read_text("utf-8"))
+    found = _stored(dialect, FILE)
+    if is_distributed:
+        found |= _stored(dialect, DISTRIBUTED_FILE)
+    return {name: definition for name, definition in found.items() if definition is not None}
+
+
+def _stored(dialect: Dialect, file: str) -> dict[str, str | None]:
+    stored: dict[str, str | None] = json.loads(schema_folder().joinpath(dialect).joinpath(file).read_text("utf-8"))
     return stored
 
 

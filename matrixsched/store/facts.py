@@ -29,6 +29,7 @@ class SchemaFacts:
     version: int | None = None
     """None: it could not be read."""
     oldest_library: int | None = None
+    is_distributed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ class Hygiene(Protocol):
         """Which of these requests, or of the guids that requests were to write, took effect and were not called off."""
         ...
 
-    def call_off(self, change_guid: UUID) -> Transition[None]:
-        """Let a change that has not taken effect do nothing when a try of it arrives late."""
+    def call_off(self, shard: int, change_guid: UUID) -> Transition[None]:
+        """Let a change of an action in this shard that has not taken effect do nothing when it arrives late."""
         ...
 
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Transition[Swept]:

@@ -14,10 +14,10 @@ from matrixsched.errors import SchemaMismatch, SchemaMissing
 from matrixsched.store.statements import Dialect, render
 from matrixsched.store.values import Installation
 
-LIBRARY_SCHEMA_VERSION = 8
+LIBRARY_SCHEMA_VERSION = 9
 """The newest schema this library knows: the number of its last migration."""
 
-OLDEST_SCHEMA_SUPPORTED = 8
+OLDEST_SCHEMA_SUPPORTED = 9
 """The oldest schema this library can still work with."""
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -33,9 +33,13 @@ class Migration:
 
     @property
     def statements(self) -> list[str]:
-        """The single statements; migrations hold no semicolon inside one."""
-        bare = re.sub(r"--[^\n]*", "", self.text)
-        return [statement.strip() for statement in bare.split(";") if statement.strip()]
+        return statements_of(self.text)
+
+
+def statements_of(text: str) -> list[str]:
+    """The single statements; what makes tables holds no semicolon inside one."""
+    bare = re.sub(r"--[^\n]*", "", text)
+    return [statement.strip() for statement in bare.split(";") if statement.strip()]
 
 
 def load_migrations(dialect: Dialect, installation: str) -> list[Migration]:

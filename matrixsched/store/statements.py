@@ -3,6 +3,12 @@
 The files are written for the default installation, so that they can be read and pasted; for another the names of
 schema or prefix are replaced. `{now}` is the time of the decision: the parameter :now where tests own the clock, the
 database's `statement_timestamp()` otherwise (stable, so that it can be an index condition).
+
+In the distributed form of an installation (PostgreSQL) a statement that writes is about one shard, and says so of every
+table. Where its text is the same but for that, `{x.shard_id}`, or `{(select shard_id from x)}`, stands for the shard of
+the rows x and, in this form, for that of the statement, :shard_id; `{place}`, or `{x.place}`, for where a row lies,
+which in this form is told with its shard. Where it is another one, it is in sql/distributed/. `{now}` is always the
+parameter there: engines with several nodes let no function beside a write tell the time.
 """
 
 from __future__ import annotations
@@ -21,6 +27,10 @@ _NOW = {
     "postgresql": "coalesce(cast(:now as timestamptz), statement_timestamp())",
     "sqlite": ":now",
 }
+_GIVEN_NOW = "cast(:now as timestamptz)"
+_LATER = re.compile(r"\{now\} ([+-]) (cast\(:\w+ as interval\)|interval '[^']*')")
+_SHARD = re.compile(r"\{((?:\w+\.)?shard_id|\(select shard_id from \w+\))\}")
+_PLACE = re.compile(r"\{(\w+\.)?place\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 _WRITE = re.compile(r"\b(insert into|update|delete from)\b")
 _COMMENT = re.compile(r"--[^\n]*")
@@ -51,14 +61,27 @@ def render(dialect: Dialect, installation: str, text: str) -> str:
     return text.replace(namespace(dialect, "default"), namespace(dialect, installation))
 
 
-def statement(dialect: Dialect, installation: str, name: str, text: str) -> Statement:
+def statement(dialect: Dialect, installation: str, name: str, text: str, *, is_distributed: bool = False) -> Statement:
     """Prepare SQL text as the files have it."""
-    bare = _COMMENT.sub("", text).replace("{now}", _NOW[dialect]).strip().rstrip(";")
+    bare = _COMMENT.sub("", text).strip().rstrip(";")
+    bare = _of_one_shard(bare) if is_distributed else _of_any_shard(bare).replace("{now}", _NOW[dialect])
     rendered = render(dialect, installation, bare)
     parameters = tuple(dict.fromkeys(_PARAMETER.findall(rendered)))
     numbers = {parameter: f"${number}" for number, parameter in enumerate(parameters, start=1)}
     positional = _PARAMETER.sub(lambda found: numbers[found[1]], rendered)
     return Statement(name, rendered, positional, parameters, writes=_WRITE.search(rendered) is not None)
+
+
+def _of_any_shard(text: str) -> str:
+    return _PLACE.sub(r"\1ctid", _SHARD.sub(r"\1", text))
+
+
+def _of_one_shard(text: str) -> str:
+    shard = "cast(:shard_id as integer)"
+    # Of days of 24 hours, whatever the zone of a session: so nothing that is called here is less than immutable.
+    later = _LATER.sub(r"(({now} at time zone 'UTC' \1 \2) at time zone 'UTC')", text)
+    text = later.replace("{now}", _GIVEN_NOW)
+    return _PLACE.sub(rf"\1shard_id = {shard} and \1ctid", _SHARD.sub(shard, text))
 
 
 @cache
@@ -70,14 +93,33 @@ def pyformat(statement: Statement) -> str:
 @cache
 def load(dialect: Dialect, installation: str) -> dict[str, Statement]:
     """All statements of a dialect by name. A file may hold several, each begun by a line `-- name: part`."""
-    found: dict[str, Statement] = {}
-    for file in files("matrixsched.store").joinpath(f"sql/{dialect}").iterdir():
+    return {
+        name: statement(dialect, installation, name, text)
+        for file in _files(dialect).values()
+        for name, text in file.items()
+    }
+
+
+@cache
+def load_distributed(installation: str) -> dict[str, Statement]:
+    """All statements of an installation in distributed form, by name: those that have texts of their own stand in the
+    place of those of PostgreSQL of the same names, or of the one that their file is named after."""
+    whole, own = _files("postgresql"), _files("distributed")
+    texts = {name: text for file in whole.values() for name, text in file.items() if name not in own}
+    texts |= {name: text for file in own.values() for name, text in file.items()}
+    return {
+        name: statement("postgresql", installation, name, text, is_distributed=True) for name, text in texts.items()
+    }
+
+
+def _files(folder: str) -> dict[str, dict[str, str]]:
+    """The texts of the statements in each file of a folder, by the file and by name."""
+    found: dict[str, dict[str, str]] = {}
+    for file in files("matrixsched.store").joinpath(f"sql/{folder}").iterdir():
         stem, _, suffix = file.name.partition(".")
-        if suffix != "sql":
-            continue
-        for part, text in _parts(file.read_text("utf-8")):
-            name = f"{stem}.{part}" if part else stem
-            found[name] = statement(dialect, installation, name, text)
+        if suffix == "sql":
+            parts = _parts(file.read_text("utf-8"))
+            found[stem] = {f"{stem}.{part}" if part else stem: text for part, text in parts}
     return found
 
 

@@ -69,6 +69,11 @@ class Transaction(Transition[T]):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Composed(Transition[T]):
+    """A transition made of others that changes something: where one of these is a transaction, so is the whole."""
+
+
 def transition(method: Callable[Concatenate[S, P], Conversation[T]]) -> Callable[Concatenate[S, P], Transition[T]]:
     """Turn a generator method into one that answers with a Transition."""
 

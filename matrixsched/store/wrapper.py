@@ -53,8 +53,8 @@ class StoreWrapper(ABC):
     async def inspect(self, clock: Clock, *, thorough: bool = False) -> DatabaseFacts:
         return await self._inner.inspect(clock, thorough=thorough)
 
-    async def upgrade(self, shard_count: int) -> list[str]:
-        return await self._inner.upgrade(shard_count)
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+        return await self._inner.upgrade(shard_count, distributed=distributed)
 
     async def drop(self) -> None:
         await self._inner.drop()

@@ -77,8 +77,9 @@ class PortalStore(StoreWrapper):
     async def close(self) -> None:
         """The stage does that."""
 
-    async def upgrade(self, shard_count: int) -> list[str]:
-        return await anyio.to_thread.run_sync(partial(self._portal.call, self._inner.upgrade, shard_count))
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+        upgrade = partial(self._inner.upgrade, shard_count, distributed=distributed)
+        return await anyio.to_thread.run_sync(partial(self._portal.call, upgrade))
 
     async def drop(self) -> None:
         await anyio.to_thread.run_sync(partial(self._portal.call, self._inner.drop))

@@ -134,7 +134,7 @@ def reschedule_named(side: Side) -> Transition[Any]:
 
 
 def call_off(side: Side) -> Transition[Any]:
-    return side.do.call_off(CALLED_OFF)
+    return side.do.call_off(0, CALLED_OFF)
 
 
 def written_unless_called_off(answers: Sequence[Any]) -> Any:

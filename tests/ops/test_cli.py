@@ -54,6 +54,34 @@ def test_init_says_what_it_did_and_what_comes_next(matrixsched: Matrixsched, dat
     assert "shards        4" in again.out
 
 
+@pytest.mark.undistributed("it makes one in the usual form, too")
+def test_the_distributed_form_is_kept_and_found_as_it_was_made(matrixsched: Matrixsched, postgres_dsn: str) -> None:
+    made = matrixsched("init", "--database", postgres_dsn, "--shards", "4", "--distributed")
+    assert made.code == 0
+    assert "0009_distributed" in made.out
+    assert matrixsched("init", "--database", postgres_dsn, "--distributed").code == 0
+    assert matrixsched("upgrade", "--database", postgres_dsn).code == 0
+    refused = matrixsched("init", "--database", postgres_dsn)
+    assert refused.code == 2
+    assert "exists, in distributed form; nothing was changed. The form is fixed at init" in refused.err
+    told = matrixsched("doctor", "--database", postgres_dsn, "--json").json
+    by_check = {row["check"]: (row["verdict"], row["detail"]) for row in told}
+    assert by_check["schema"] == ("ok", "schema 9, the newest that this library knows, in distributed form")
+    assert by_check["drift"][0] == "ok"
+    usual = matrixsched("init", "--database", postgres_dsn, "--installation", "usual")
+    assert usual.code == 0
+    refused = matrixsched("init", "--database", postgres_dsn, "--installation", "usual", "--distributed")
+    assert refused.code == 2
+    assert "'usual' exists, not in distributed form" in refused.err
+
+
+def test_the_distributed_form_is_not_for_sqlite(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    refused = matrixsched("init", "--database", f"sqlite:///{tmp_path}/a.db", "--distributed")
+    assert refused.code == 2
+    assert "Leave --distributed" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_upgrade_needs_an_installation(matrixsched: Matrixsched, database_url: str) -> None:
     refused = matrixsched("upgrade", "--database", database_url)
     assert refused.code == 2

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from support.interleaving import World, a_world, install
 from support.postgres import PostgresServer
+from support.ways import way_of
 
 
 @pytest.fixture(scope="session")
@@ -21,17 +22,18 @@ def spare_databases(postgres_server: PostgresServer) -> Iterator[list[str]]:
 
 @pytest.fixture
 async def world(
-    anyio_backend: str, postgres_server: PostgresServer, spare_databases: list[str]
+    anyio_backend: str, postgres_server: PostgresServer, spare_databases: list[str], pytestconfig: pytest.Config
 ) -> AsyncIterator[World]:
     """At the end of every case each live action has exactly one row, but for those the case names in `world.wrong`."""
+    distributed = way_of(pytestconfig).distributed
     if spare_databases:
         name = spare_databases.pop()
     else:
         name = f"world_{uuid.uuid4().hex}"
-        await install(postgres_server.create_database(name))
+        await install(postgres_server.create_database(name), distributed=distributed)
     altered = True
     try:
-        async with a_world(postgres_server.dsn(name)) as world:
+        async with a_world(postgres_server.dsn(name), is_distributed=distributed) as world:
             yield world
             altered = world.altered
     finally:

@@ -45,7 +45,7 @@ async def test_a_named_change_that_is_called_off_before_it_has_its_lock_fails_as
     await world.take_out(taken_out)
     (action,) = await world.schedule("a")
     late = await world.paused(changing(world, change, guid := uuid4(), is_named=True))
-    await world.run(world.do.call_off(guid))
+    await world.run(world.do.call_off(0, guid))
     await late.resume()
     if taken_out:
         assert await late.outcome() is not None
@@ -60,7 +60,7 @@ async def test_a_named_change_that_is_called_off_before_it_has_its_lock_fails_as
 async def test_a_change_that_is_called_off_before_it_has_its_lock_writes_nothing(world: World, change: str) -> None:
     (action,) = await world.schedule("a")
     late = await world.paused(changing(world, change, guid := uuid4(), is_named=False))
-    await world.run(world.do.call_off(guid))
+    await world.run(world.do.call_off(0, guid))
     await late.resume()
     assert await late.outcome() is None
     assert await written(world) == action.guid
@@ -74,7 +74,7 @@ async def test_a_named_change_that_was_called_off_writes_nothing(
 ) -> None:
     await world.take_out(taken_out)
     (action,) = await world.schedule("a")
-    await world.run(world.do.call_off(guid := uuid4()))
+    await world.run(world.do.call_off(0, guid := uuid4()))
     sending = changing(world, change, guid, is_named=True)
     if taken_out:
         with pytest.raises(asyncpg.UniqueViolationError):
@@ -92,7 +92,7 @@ async def test_calling_off_waits_for_a_change_that_is_under_way(
 ) -> None:
     (action,) = await world.schedule("a")
     first, _ = await world.open(changing(world, change, guid := uuid4(), is_named=is_named))
-    calling_off = await world.start(world.do.call_off(guid))
+    calling_off = await world.start(world.do.call_off(0, guid))
     await calling_off.waits()
     await getattr(first, end)()
     await calling_off.outcome()
@@ -108,7 +108,7 @@ async def test_what_has_taken_effect_is_not_called_off_any_more(world: World, ch
     await world.schedule("a")
     await world.run(changing(world, change, guid := uuid4(), is_named=is_named))
     for _ in range(2):
-        await world.run(world.do.call_off(guid))
+        await world.run(world.do.call_off(0, guid))
         assert await world.run(world.do.carried_out([guid])) == {guid}
 
 

@@ -18,7 +18,7 @@ from matrixsched.store.values import Change, SweepPosition
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
-QUEUE, REQUESTS = "processing_queue", "requests"
+QUEUE = "processing_queue"
 
 Case = tuple[str, Transition[Any]]
 """The table whose rows another has in hand, and what is done beside that."""
@@ -58,7 +58,7 @@ async def an_expiry(world: World) -> Case:
 async def a_pruning_of_requests(world: World) -> Case:
     await world.schedule("a")
     world.clock.advance(HOUR)
-    return REQUESTS, world.do.prune_requests(keep=LEASE, limit=9)
+    return world.requests, world.do.prune_requests(keep=LEASE, limit=9)
 
 
 async def a_relisting_without_a_turn(world: World) -> Case:

@@ -102,6 +102,7 @@ async def test_a_shard_is_not_taken_over_while_its_holder_writes(world: World, t
     await writing.commit()
 
 
+@pytest.mark.undistributed("its walls are named as in sql/postgresql/ and in the migrations")
 @pytest.mark.parametrize("wall", [[NO_UNIQUE], [NO_UNIQUE, PARTIAL_UNIQUE], [PLAIN_TAKEOVER]], ids=str)
 async def test_either_wall_alone_keeps_a_takeover_out(world: World, wall: Sequence[Taken]) -> None:
     """The takeover's own row lock and the unique guid: with one of them a takeover does not pass a fence."""

@@ -224,7 +224,15 @@ async def test_who_settles_just_before_another_takes_it_changes_nothing(
 
 @pytest.mark.parametrize(
     ("name", "taken_out"),
-    [(name, out) for name in SETTLING for out in [(), without(name, WITHOUT_TIME)]],
+    [
+        *((name, ()) for name in SETTLING),
+        *(
+            pytest.param(
+                name, without(name, WITHOUT_TIME), marks=pytest.mark.undistributed("the time is written otherwise")
+            )
+            for name in SETTLING
+        ),
+    ],
 )
 async def test_a_receipt_is_void_when_the_timeout_is_over_whether_or_not_another_took_it(
     world: World, name: str, taken_out: Sequence[Taken]

@@ -241,7 +241,7 @@ async def test_what_may_have_been_done_is_not_sent_under_another_request(world: 
             await store.twin_gave_up.wait()
             assert store.first is not None
             await store.first.commit()
-    assert len(await world.rows("select from matrixsched.requests")) == 1
+    assert len(await world.rows(f"select from matrixsched.{world.requests}")) == 1
 
 
 # Prune.

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 ALL_MIGRATIONS = [
     *("0001_initial", "0002_hygiene", "0003_gates", "0004_semaphores", "0005_queues", "0006_events"),
-    *("0007_indexes", "0008_operators"),
+    *("0007_indexes", "0008_operators", "0009_distributed"),
 ]
 DIALECTS = ("postgresql", "sqlite")
 DAY = timedelta(days=1)
@@ -111,8 +111,8 @@ async def test_a_newer_schema_that_this_library_may_use_works(store: Store, data
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 8"),
-        ("schema_version = 1", "is at schema 1, this library needs 8 or newer"),
+        ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 9"),
+        ("schema_version = 1", "is at schema 1, this library needs 9 or newer"),
     ],
 )
 async def test_a_schema_out_of_range_is_refused_with_a_remedy(
@@ -128,6 +128,7 @@ async def test_a_schema_out_of_range_is_refused_with_a_remedy(
         app.sync.schedule("anything", id="a")
 
 
+@pytest.mark.undistributed("it has no older schemas")
 async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds(
     database_url: str, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -141,7 +142,7 @@ async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds
         async with old:
             await old.schedule("anything", id="a")
     app = App(database_url, clock=clock)
-    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 8 or newer"):
+    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 9 or newer"):
         await app.open()
     assert await app.init() == ALL_MIGRATIONS[1:]
     async with app:
@@ -226,6 +227,7 @@ async def columns(url: str) -> dict[str, dict[str, bool]]:
     return found
 
 
+@pytest.mark.undistributed("it has one table more, and other keys")
 async def test_both_dialects_have_the_same_tables_and_columns(postgres_dsn: str, tmp_path: Path, anyio_backend):
     here, there = await columns(f"sqlite:///{tmp_path}/test.db"), await columns(postgres_dsn)
     assert {name: list(of) for name, of in here.items()} == {name: list(of) for name, of in there.items()}
@@ -245,6 +247,7 @@ async def test_both_dialects_have_the_same_tables_and_columns(postgres_dsn: str,
     assert required(here) == required(there)
 
 
+@pytest.mark.undistributed("it has one table more, and other keys")
 async def test_a_shards_guid_is_a_key_so_that_a_takeover_meets_the_fence(postgres_dsn: str, anyio_backend):
     """Partial or missing, the index would let a takeover pass the fence of move and claim unseen."""
     await columns(postgres_dsn)

@@ -45,13 +45,13 @@ async def patience_after(world: World, how: str, lock_timeout: timedelta | None)
     return said
 
 
-def with_cure_and_without(old: str, new: str) -> list[tuple[str, Sequence[Taken]]]:
-    return [(how, taken_out) for how in WRITES for taken_out in ((), (Mutant(how, old, new),))]
+def with_cure_and_without(old: str, new: str) -> pytest.MarkDecorator:
+    of_a_text = pytest.mark.undistributed("how long to wait is said by a statement of its own")
+    without = [pytest.param(how, (Mutant(how, old, new),), marks=of_a_text) for how in WRITES]
+    return pytest.mark.parametrize(("how", "taken_out"), [*((how, ()) for how in WRITES), *without])
 
 
-@pytest.mark.parametrize(
-    ("how", "taken_out"), with_cure_and_without("where cast(:lock_timeout as text) is not null", "where true")
-)
+@with_cure_and_without("where cast(:lock_timeout as text) is not null", "where true")
 async def test_who_says_nothing_waits_as_long_as_his_transaction_does(
     world: World, how: str, taken_out: Sequence[Taken]
 ):
@@ -59,7 +59,7 @@ async def test_who_says_nothing_waits_as_long_as_his_transaction_does(
     assert (await patience_after(world, how, None) == "4321ms") == (not taken_out)
 
 
-@pytest.mark.parametrize(("how", "taken_out"), with_cure_and_without("(select count(*) from patience) >= 0", "true"))
+@with_cure_and_without("(select count(*) from patience) >= 0", "true")
 async def test_who_says_how_long_waits_that_long(world: World, how: str, taken_out: Sequence[Taken]):
     await world.take_out(taken_out)
     said = await patience_after(world, how, timedelta(milliseconds=1234))

@@ -1,7 +1,7 @@
 """The profile that distributed SQL can run: each statement keeps to one shard and asks nothing of a session.
 
 What does not keep to it is named below, with the reason and with what it takes where rows of several shards lie on
-several nodes. These lists may only become shorter.
+several nodes, as the distributed form has it (`test_distributed_profile.py`). These lists may only become shorter.
 """
 
 from __future__ import annotations

@@ -31,9 +31,10 @@ import pytest
 from matrixsched.clock import ManualClock
 from matrixsched.rules.action import UNGATED, Attempt, Outcome, State, Terms
 from matrixsched.rules.outcome import Verdict
+from matrixsched.store.postgresql.distributed.transitions import DistributedTransitions
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
-from matrixsched.store.statements import Statement, load, statement
+from matrixsched.store.statements import Statement, load, load_distributed, statement
 from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition
 from matrixsched.store.values import Change, Claimed, Ended, Holding, NewAction, Taking
 
@@ -180,7 +181,7 @@ class Session:
 
     async def _statements(self, transition: Transition[T], pause: int | None) -> T:
         conversation = transition.begin()
-        is_alone = not isinstance(transition, Transaction)
+        is_alone = not isinstance(transition, Transaction) and not self.world.is_distributed
         try:
             ask = next(conversation)
             while True:
@@ -193,6 +194,10 @@ class Session:
         except StopIteration as end:
             answer: T = end.value
             return answer
+
+
+def _file(ask: Ask | None) -> str:
+    return "" if ask is None else ask.statement.name.partition(".")[0]
 
 
 @dataclass(slots=True)
@@ -224,10 +229,10 @@ class Steps(Generic[T]):
             self.ask, self._answer = None, end.value
 
     async def past(self, name: str) -> None:
-        """Go on until the statement of that name was carried out."""
+        """Go on until the statement of that name was carried out, or all that the file of that name holds."""
         while (asked := self.ask) is not None:
             await self.step()
-            if asked.statement.name == name:
+            if asked.statement.name == name or (_file(asked) == name != _file(self.ask)):
                 return
         raise AssertionError(f"it asks no {name}")
 
@@ -247,8 +252,9 @@ class World:
     """Holds the pause points shut."""
     watcher: asyncpg.Connection
     stack: AsyncExitStack
+    is_distributed: bool = False
     clock: ManualClock = field(default_factory=ManualClock)
-    statements: dict[str, Statement] = field(default_factory=lambda: dict(load("postgresql", "default")))
+    statements: dict[str, Statement] = field(init=False)
     keys: Any = field(default_factory=lambda: count(1))
     under_way: list[UnderWay[Any]] = field(default_factory=list)
     idle: list[Session] = field(default_factory=list)
@@ -258,8 +264,18 @@ class World:
     """The live actions that are expected to have another number of rows than one, with that number."""
 
     @property
+    def requests(self) -> str:
+        """The table of requests about actions."""
+        return "action_requests" if self.is_distributed else "requests"
+
+    def __post_init__(self) -> None:
+        found = load_distributed("default") if self.is_distributed else load("postgresql", "default")
+        self.statements = dict(found)
+
+    @property
     def do(self) -> PostgresTransitions:
-        return PostgresTransitions("default", clock=self.clock)
+        form = DistributedTransitions if self.is_distributed else PostgresTransitions
+        return form("default", clock=self.clock)
 
     # Who does it, and how far.
 
@@ -463,10 +479,10 @@ def _verdict(attempt: Attempt, retry_in: timedelta | None) -> Verdict:
     )
 
 
-async def install(dsn: str) -> None:
+async def install(dsn: str, *, distributed: bool = False) -> None:
     store = PostgresStore(dsn, "default", connections=1)
     await store.open()
-    await store.upgrade(shard_count=1)
+    await store.upgrade(shard_count=1, distributed=distributed)
     await store.close()
 
 
@@ -502,16 +518,18 @@ async def clear(connection: asyncpg.Connection) -> None:
 
 
 @contextlib.asynccontextmanager
-async def a_world(dsn: str) -> AsyncIterator[World]:
+async def a_world(dsn: str, *, is_distributed: bool = False) -> AsyncIterator[World]:
     """An empty installation to interleave statements in; at the end its invariant is checked."""
     async with AsyncExitStack() as stack:
         watcher = await asyncpg.connect(dsn, timeout=DEADLINE_S)
         stack.push_async_callback(watcher.close)
         await clear(watcher)
+        if is_distributed:
+            await watcher.execute("delete from matrixsched.action_requests")
         sessions = await stack.enter_async_context(AsyncExitStack())
         gate = await asyncpg.connect(dsn, timeout=DEADLINE_S)
         sessions.callback(gate.terminate)
-        world = World(dsn, gate, watcher, sessions)
+        world = World(dsn, gate, watcher, sessions, is_distributed)
         try:
             yield world
         finally:
@@ -525,5 +543,6 @@ def cured(**taken_out: Sequence[Taken]) -> pytest.MarkDecorator:
 
     The case gets it as `taken_out`, which is empty, and so false, when the cure is in place.
     """
-    ways = [pytest.param(out, id=name.replace("_", " ")) for name, out in taken_out.items()]
+    of_a_text = pytest.mark.undistributed("what is taken out of a statement is written as in sql/postgresql/")
+    ways = [pytest.param(out, id=name.replace("_", " "), marks=of_a_text) for name, out in taken_out.items()]
     return pytest.mark.parametrize("taken_out", [pytest.param((), id="cure in place"), *ways])

@@ -243,9 +243,19 @@ class Scene:
         """Everything there is, for comparison."""
         return {name: await self.table(name) for name in (*TABLES, "shard_locks")}
 
+    @property
+    def is_distributed(self) -> bool:
+        return getattr(self.do, "is_distributed", False)
+
+    async def requests(self) -> list[dict[str, Any]]:
+        """Of actions, and of all others."""
+        tables = ("requests", "action_requests") if self.is_distributed else ("requests",)
+        return [row for table in tables for row in await self.table(table)]
+
     async def clear(self) -> None:
         """As after `init`."""
-        for name in (*TABLES, *GATES, *SEMAPHORES, *QUEUES):
+        own = ("action_requests",) if self.is_distributed else ()
+        for name in (*own, *TABLES, *GATES, *SEMAPHORES, *QUEUES):
             await self.sql(f"delete from matrixsched.{name}")
         await self.sql(
             "update matrixsched.shard_locks set locked = false, last_locked_by = null, "

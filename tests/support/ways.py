@@ -2,9 +2,11 @@
 
     ./tools/dev test --through-pgbouncer tests/store          every database is reached through a pool of transactions
     ./tools/dev test --default-isolation serializable …       its operator chose another isolation as the default
+    ./tools/dev test --distributed …                          every installation is made in distributed form
 
 Only tests that are on PostgreSQL are run. One that is about what does not exist in those surroundings says so with
-`@pytest.mark.direct("why")` or `@pytest.mark.read_committed("why")`: it is left out, and told of at the end.
+`@pytest.mark.direct("why")`, `@pytest.mark.read_committed("why")` or `@pytest.mark.undistributed("why")`: it is left
+out, and told of at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
+from matrixsched import App
+from matrixsched.store.postgresql.store import PostgresStore
+from matrixsched.store.wrapper import StoreWrapper
+from matrixsched.sync import SyncApp
 
 LEVELS = ("repeatable read", "serializable")
 _DATABASES = {"postgres_dsn", "shared_postgres_dsn", "queues_dsn"}
@@ -29,14 +36,23 @@ class TestedWay:
 
     through_pgbouncer: bool
     default_isolation: str | None
+    distributed: bool
 
     @property
     def is_usual(self) -> bool:
+        return not self.through_pgbouncer and self.default_isolation is None and not self.distributed
+
+    @property
+    def is_direct(self) -> bool:
         return not self.through_pgbouncer and self.default_isolation is None
 
     def why_not(self, item: pytest.Item) -> str | None:
         """Why a test cannot hold in these surroundings, if it cannot."""
-        for applies, name in ((self.through_pgbouncer, "direct"), (self.default_isolation, "read_committed")):
+        for applies, name in (
+            (self.through_pgbouncer, "direct"),
+            (self.default_isolation, "read_committed"),
+            (self.distributed, "undistributed"),
+        ):
             mark = item.get_closest_marker(name)
             if applies and mark is not None:
                 return str(mark.args[0])
@@ -44,7 +60,9 @@ class TestedWay:
 
 
 def way_of(config: pytest.Config) -> TestedWay:
-    return TestedWay(config.getoption("through_pgbouncer"), config.getoption("default_isolation"))
+    return TestedWay(
+        config.getoption("through_pgbouncer"), config.getoption("default_isolation"), config.getoption("distributed")
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +77,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=LEVELS,
         help="run what is on PostgreSQL in databases that default to this isolation",
     )
+    group.addoption("--distributed", action="store_true", help="make every installation on PostgreSQL in that form")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests make installations in many places: in distributed form if they do not say which."""
+    if way_of(config).distributed:
+        for makes in (App.init, SyncApp.init, StoreWrapper.upgrade, PostgresStore.upgrade):
+            makes.__kwdefaults__.update(distributed=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -68,12 +94,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = config.stash.setdefault(_LEFT_OUT, Counter())
     kept, dropped = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        is_on_postgresql, why_not = _is_on_postgresql(item), way.why_not(item)
+        is_on_postgresql = _is_on_postgresql(item) or (way.is_direct and _is_interleaved(item))
+        why_not = way.why_not(item)
         if is_on_postgresql and why_not is not None:
             left_out[why_not] += 1
         (kept if is_on_postgresql and why_not is None else dropped).append(item)
     config.hook.pytest_deselected(items=dropped)
     items[:] = kept
+
+
+def _is_interleaved(item: pytest.Item) -> bool:
+    """Whether its statements are held between their snapshots and their locks, which takes sessions of its own."""
+    return "world" in getattr(item, "fixturenames", ())
 
 
 def _is_on_postgresql(item: pytest.Item) -> bool:

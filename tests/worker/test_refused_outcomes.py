@@ -18,15 +18,15 @@ STRICT = Retry(max_attempts=3, first_delay=timedelta(seconds=10), jitter=0)
 
 def refuse(app, monkeypatch, refused: Callable[[Ended], bool], error: Exception | None = None) -> None:
     """Let the database refuse every batch with such an outcome in it; alone, with this error."""
-    kind = type(app.store.transitions)
-    record = kind.record
+    do = app.store.transitions
+    record = do.record
 
-    def refusing(self, batch, *, history_max):
+    def refusing(batch, *, history_max):
         if any(refused(ended) for ended in batch):
             raise error if error and len(batch) == 1 else DatabaseError("refused")
-        return record(self, batch, history_max=history_max)
+        return record(batch, history_max=history_max)
 
-    monkeypatch.setattr(kind, "record", refusing)
+    monkeypatch.setattr(do, "record", refusing)
 
 
 @pytest.fixture

@@ -357,12 +357,12 @@ async def test_a_worker_that_starts_goes_on_where_another_stopped(app: App, cloc
     clock.advance(DAY)
     other = Worker(app, WorkerPolicy(tidy_batch=5))
     await other.tidying.step()
-    assert [event.rows for event in tidied] == [1]
+    assert [event.rows for event in tidied if event.rows] == [1]
     await tidy(other)
-    assert [event.rows for event in tidied] == [1]
+    assert [event.rows for event in tidied if event.rows] == [1]
     clock.advance(POLICY.tidy_every)
     await tidy(other)
-    assert [event.rows for event in tidied] == [1, 1]
+    assert [event.rows for event in tidied if event.rows] == [1, 1]
 
 
 async def test_workers_take_turns(app: App, clock: ManualClock, noted: NotedStore, tidied: list[Tidied]):

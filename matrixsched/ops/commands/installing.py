@@ -30,10 +30,13 @@ def init(
     shards: Annotated[
         int, typer.Option(min=1, max=SHARDS_MAX, help="Fixed for ever; more allow more workers at once.")
     ] = SHARDS_DEFAULT,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Fixed for ever; for PostgreSQL that spreads tables by shard (Citus).")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create the tables, or bring them to the newest schema. Safe to repeat, also by many at once."""
-    facts = run(partial(installing.init, given.app(), shards))
+    facts = run(partial(installing.init, given.app(), shards, distributed=distributed))
     show_facts(facts, as_json=as_json)
     if facts["shards"] != shards:
         say(f"the installation exists and keeps its {facts['shards']} shards.")

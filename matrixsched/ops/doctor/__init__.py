@@ -96,7 +96,7 @@ def _of_database(app: App, facts: DatabaseFacts, patience: timedelta) -> Iterato
         facts.schema,
         dialect=dialect,
         installation=app.installation,
-        expected=expected_catalogue(dialect),
+        expected=expected_catalogue(dialect, is_distributed=facts.schema.is_distributed),
         library=load_migrations(dialect, app.installation),
     )
 

@@ -59,7 +59,8 @@ def _version(facts: SchemaFacts) -> Iterator[Finding]:
             "let the newest version of the library look at it",
         )
     else:
-        yield ok("schema", f"schema {version}, the newest that this library knows")
+        form = ", in distributed form" if facts.is_distributed else ""
+        yield ok("schema", f"schema {version}, the newest that this library knows{form}")
 
 
 def _checksums(facts: SchemaFacts, library: Sequence[Migration]) -> Iterator[Finding]:

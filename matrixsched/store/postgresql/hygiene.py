@@ -37,8 +37,8 @@ class PostgresHygiene(PostgresAsking):
         return took_effect(guids, {row["request_guid"] for row in rows})
 
     @transition
-    def call_off(self, change_guid: UUID) -> Conversation[None]:
-        yield self._ask("call_off", change_guid=change_guid, mark=mark_of(change_guid))
+    def call_off(self, shard: int, change_guid: UUID) -> Conversation[None]:
+        yield self._ask("call_off", shard_id=shard, change_guid=change_guid, mark=mark_of(change_guid))
 
     @transition
     def sweep_dead(self, position: SweepPosition, *, limit: int, reach: timedelta) -> Conversation[Swept]:

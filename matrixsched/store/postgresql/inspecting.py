@@ -185,6 +185,7 @@ class Inspection:
                 found = catalogue_of("postgresql", self._installation, await self._ask(connection, "catalogue"))
                 migrations = await self._ask_if_allowed(connection, "migrations") if readable else ()
                 version = await self._ask_if_allowed(connection, "version") if readable else ()
+                form = await self._ask_if_allowed(connection, "form") if readable else ()
         except asyncpg.LockNotAvailableError:
             return SchemaFacts(exists=exists, is_locked=True)
         return SchemaFacts(
@@ -193,6 +194,7 @@ class Inspection:
             checksums={row["number"]: row["checksum"] for row in migrations},
             version=version[0]["schema_version"] if version else None,
             oldest_library=version[0]["oldest_library"] if version else None,
+            is_distributed=bool(form and form[0]["distributed"]),
         )
 
     async def _ask_if_allowed(self, connection: asyncpg.Connection, name: str) -> Sequence[Row]:

@@ -8,7 +8,7 @@ ever. So the first refusal ends everything that we have there, and whoever comes
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -21,6 +21,7 @@ from matrixsched.errors import (
     DatabaseBusy,
     DatabaseError,
     DatabaseUnavailable,
+    FormMismatch,
     MatrixSchedError,
     NotOpen,
     OutcomeUnknown,
@@ -33,12 +34,15 @@ from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
 from matrixsched.store.postgresql.connection import CONFUSED, Connection, is_closed
+from matrixsched.store.postgresql.distributed.making import OLDEST_LIBRARY, distributing
+from matrixsched.store.postgresql.forms import EitherForm
 from matrixsched.store.postgresql.hosts import Hosts, addresses_of
 from matrixsched.store.postgresql.inspecting import Inspection
 from matrixsched.store.postgresql.reasons import reason
-from matrixsched.store.postgresql.transitions import PostgresTransitions, channel_of
+from matrixsched.store.postgresql.transitions import channel_of
 from matrixsched.store.statements import Dialect, namespace
-from matrixsched.store.transition import Transaction, Transition
+from matrixsched.store.transition import Composed, Transaction, Transition
+from matrixsched.store.transitions import Transitions
 from matrixsched.store.values import Pool
 
 T = TypeVar("T")
@@ -59,6 +63,12 @@ _CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _DEMOTED = (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched)
 """What a server answers that takes no writes, and what we are told where none of several does."""
 _IS_READ_ONLY = "select pg_is_in_recovery() or cast(current_setting('default_transaction_read_only') as boolean)"
+_NO_FORM = (
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.InvalidSchemaNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
 _INIT_RACES = (
     asyncpg.UniqueViolationError,
     asyncpg.DuplicateObjectError,
@@ -101,7 +111,15 @@ class PostgresStore:
         self._waiting = self._served = 0
         self._waited_s = 0.0
         self.installation = installation
-        self.transitions = PostgresTransitions(installation, clock=clock)
+        self._transitions = EitherForm(installation, clock=clock)
+
+    @property
+    def _prefix(self) -> str:
+        return namespace(self.dialect, self.installation)
+
+    @property
+    def transitions(self) -> Transitions:
+        return cast(Transitions, self._transitions)
 
     @property
     def description(self) -> str:
@@ -147,10 +165,28 @@ class PostgresStore:
                 init=self._begin_session,
                 **self._how(),
             )
-            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S):
-                self._pool = pool
         except Exception as error:
             raise self._connecting(error) from None
+        try:
+            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+                is_distributed = await self._is_distributed(connection)
+        except BaseException as error:
+            pool.terminate()  # also when cancelled: nobody would close what is not ours yet
+            if isinstance(error, Exception):
+                raise self._connecting(error) from None
+            raise
+        self._transitions.take(is_distributed=is_distributed)
+        self._pool = pool
+
+    async def _is_distributed(self, connection: asyncpg.Connection) -> bool:
+        """Whether the installation is in distributed form; not if there is none, or one that is older than that."""
+        try:
+            return await self._form(connection)
+        except _NO_FORM:
+            return False
+
+    async def _form(self, connection: asyncpg.Connection) -> bool:
+        return bool(await connection.fetchval(f"select distributed from {self._prefix}installation"))  # noqa: S608
 
     async def _begin_session(self, connection: Connection) -> None:
         connection.era = self._era
@@ -190,7 +226,7 @@ class PostgresStore:
         connection = await self._connection(transition.name)
         era, broken = self._era, True
         try:
-            if connection.is_read_committed and not isinstance(transition, Transaction):
+            if connection.is_read_committed and not self._is_one_transaction(transition):
                 answer = await transition.converse_async(connection.ask)
             else:
                 async with connection.transaction(isolation="read_committed"):
@@ -208,6 +244,11 @@ class PostgresStore:
             raise self._failed(transition.name, error) from None
         finally:
             await self._put_back(connection, broken)
+
+    def _is_one_transaction(self, transition: Transition[Any]) -> bool:
+        return isinstance(transition, Transaction) or (
+            isinstance(transition, Composed) and self._transitions.is_distributed
+        )
 
     async def _connection(self, transition: str = "") -> Connection:
         if self._pool is None:
@@ -306,11 +347,11 @@ class PostgresStore:
         except Exception as error:
             raise self._connecting(error) from None
 
-    async def upgrade(self, shard_count: int) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
         check_shard_count(shard_count)
         for races in range(1, 20):
             try:
-                return await self._upgrade(shard_count)
+                return await self._upgrade(shard_count, distributed)
             except _INIT_RACES as error:
                 # Others create the same objects at this moment; "if not exists" does not help against that.
                 if races == 19:
@@ -318,8 +359,8 @@ class PostgresStore:
                 await self._clock.sleep(backoff_s(races, first=0.02, most=0.5, spread=self._chance.random()))
         raise AssertionError("unreachable")
 
-    async def _upgrade(self, shard_count: int) -> list[str]:
-        prefix = namespace(self.dialect, self.installation)
+    async def _upgrade(self, shard_count: int, distributed: bool | None) -> list[str]:
+        prefix = self._prefix
         connection = await self._connection()
         era = self._era
         try:
@@ -331,7 +372,9 @@ class PostgresStore:
                 )
                 # One at a time from here on; the others wait, then find everything applied.
                 await connection.execute(f"lock table {prefix}migrations in exclusive mode")
-                return await self._apply(connection, prefix, shard_count)
+                applied = await self._apply(connection, shard_count, distributed)
+            self._transitions.take(is_distributed=await self._is_distributed(connection))
+            return applied
         except _INIT_RACES:
             raise
         except Exception as error:
@@ -340,9 +383,12 @@ class PostgresStore:
         finally:
             await self._put_back(connection, broken=False)
 
-    async def _apply(self, connection: asyncpg.Connection, prefix: str, shard_count: int) -> list[str]:
+    async def _apply(self, connection: asyncpg.Connection, shard_count: int, distributed: bool | None) -> list[str]:
+        prefix = self._prefix
         rows = await connection.fetch(f"select number, checksum from {prefix}migrations")  # noqa: S608
         applied = {row["number"]: row["checksum"] for row in rows}
+        if applied and distributed is not None:
+            await self._check_form(connection, distributed)
         todo = missing(load_migrations(self.dialect, self.installation), applied)
         for migration in todo:
             for text in migration.statements:
@@ -353,23 +399,41 @@ class PostgresStore:
                 migration.name,
                 migration.checksum,
             )
+        if distributed and not applied:
+            await self._distribute(connection)
         await connection.execute(
-            f"insert into {prefix}installation (shard_count, schema_version, oldest_library) values ($1, $2, 1) "  # noqa: S608
+            f"insert into {prefix}installation (shard_count, schema_version, oldest_library) values ($1, $2, $3) "  # noqa: S608
             "on conflict (singleton) do update set schema_version = greatest(installation.schema_version, $2)",
             shard_count,
             LIBRARY_SCHEMA_VERSION,
+            OLDEST_LIBRARY if distributed else 1,
         )
+        if distributed and not applied:
+            await connection.execute(f"update {prefix}installation set distributed = true")  # noqa: S608
         await connection.execute(
             f"insert into {prefix}shard_locks (shard_id) "  # noqa: S608
             f"select generate_series(0, shard_count - 1) from {prefix}installation on conflict do nothing"
         )
         return [f"{migration.number:04}_{migration.name}" for migration in todo]
 
+    async def _check_form(self, connection: asyncpg.Connection, distributed: bool) -> None:
+        is_distributed = False
+        with suppress(*_NO_FORM):  # it is older than the column
+            async with connection.transaction():
+                is_distributed = await self._form(connection)
+        if is_distributed != distributed:
+            raise FormMismatch(self.installation, is_distributed=is_distributed)
+
+    async def _distribute(self, connection: asyncpg.Connection) -> None:
+        on_citus = await connection.fetchval("select exists (select from pg_extension where extname = 'citus')")
+        for text in distributing(self.installation, on_citus=on_citus):
+            await connection.execute(text)
+
     async def drop(self) -> None:
         connection = await self._connection()
         era = self._era
         try:
-            await connection.execute(f"drop schema if exists {namespace(self.dialect, self.installation)[:-1]} cascade")
+            await connection.execute(f"drop schema if exists {self._prefix[:-1]} cascade")
         except Exception as error:
             self._leave_if_demoted(error, era)
             raise self._failed("drop", error) from None

@@ -19,7 +19,17 @@ from matrixsched.rules.action import (
 )
 from matrixsched.rules.lanes import escaped
 from matrixsched.rules.retry import INTERRUPTIONS_BEFORE_SUSPICION
-from matrixsched.store.codec import encode_terms
+from matrixsched.store.postgresql.conversing import (
+    answers_of,
+    changed,
+    columns_of_change,
+    columns_of_claims,
+    columns_of_new_actions,
+    columns_of_outcomes,
+    columns_of_replacement,
+    milliseconds,
+    written,
+)
 from matrixsched.store.postgresql.fleet import PostgresFleet
 from matrixsched.store.postgresql.fsck import PostgresFsck
 from matrixsched.store.postgresql.gating import PostgresGating
@@ -29,7 +39,7 @@ from matrixsched.store.postgresql.operators import PostgresOperators
 from matrixsched.store.postgresql.planning import PostgresPlanning
 from matrixsched.store.postgresql.queues import PostgresQueues
 from matrixsched.store.postgresql.reports import PostgresReports
-from matrixsched.store.postgresql.rows import action_of, attempt_of, column, sparse_column
+from matrixsched.store.postgresql.rows import action_of, attempt_of
 from matrixsched.store.postgresql.semaphores import PostgresSemaphores
 from matrixsched.store.postgresql.stock import PostgresStock
 from matrixsched.store.transition import Ask, Conversation, Row, transition
@@ -91,14 +101,14 @@ class PostgresTransitions(
     ) -> Conversation[list[Written]]:
         rows = yield self._ask(
             "schedule",
-            **_new_actions(batch, request_guid),
+            **columns_of_new_actions(batch, request_guid),
             replace=replace,
             noted=noted_guids(batch, replace=replace),
             only_if_new=only_if_new,
-            lock_timeout=_milliseconds(lock_timeout),
+            lock_timeout=milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )
-        return [_written(row) for row in rows]
+        return [written(row) for row in rows]
 
     @transition
     def replace_expected(
@@ -112,25 +122,11 @@ class PostgresTransitions(
     ) -> Conversation[Written | None]:
         rows = yield self._ask(
             "replace_expected",
-            shard_id=new.shard,
-            action_id=new.id,
-            action_guid=new.guid,
-            request_guid=new.request_guid or request_guid,
-            expected_guid=expected_guid,
-            handler=new.handler,
-            payload=new.payload,
-            terms=encode_terms(new.terms),
-            lane=new.lane,
-            priority=new.priority,
-            template=new.template,
-            zone=new.zone,
-            expires_at=new.expires_at,
-            at=new.at,
-            delay=new.delay,
-            lock_timeout=_milliseconds(lock_timeout),
+            **columns_of_replacement(new, request_guid, expected_guid),
+            lock_timeout=milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )
-        return _written(rows[0]) if rows else None
+        return written(rows[0]) if rows else None
 
     @transition
     def reschedule(
@@ -138,21 +134,21 @@ class PostgresTransitions(
     ) -> Conversation[Written | None]:
         rows = yield self._ask(
             "reschedule",
-            **_change(change),
+            **columns_of_change(change),
             at=change.at,
             delay=change.delay,
             revive=revive,
             seen_state=None if change.seen is None else change.seen.state,
             seen_ended_at=None if change.seen is None else change.seen.last_ended_at,
-            lock_timeout=_milliseconds(lock_timeout),
+            lock_timeout=milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )
-        return _changed(rows)
+        return changed(rows)
 
     @transition
     def cancel(self, change: Change, *, lock_timeout: timedelta | None = None) -> Conversation[Written | None]:
-        rows = yield self._ask("cancel", **_change(change), lock_timeout=_milliseconds(lock_timeout))
-        return _changed(rows)
+        rows = yield self._ask("cancel", **columns_of_change(change), lock_timeout=milliseconds(lock_timeout))
+        return changed(rows)
 
     @transition
     def find(self, keys: Sequence[tuple[int, str]]) -> Conversation[list[Action]]:
@@ -206,6 +202,9 @@ class PostgresTransitions(
         (row,) = yield self._ask("now")
         now: datetime = row["now"]
         return now
+
+    def asking_now(self) -> Ask:
+        return self._ask("now")
 
     @transition
     def wake(self) -> Conversation[None]:
@@ -333,7 +332,7 @@ class PostgresTransitions(
     def extend(self, held: Sequence[Holding], *, attempt_lease: timedelta) -> Conversation[Mapping[UUID, Extension]]:
         rows = yield self._ask(
             "extend",
-            **_claims([holding.claim for holding in held]),
+            **columns_of_claims([holding.claim for holding in held]),
             longest=[holding.longest for holding in held],
             attempt_lease=attempt_lease,
         )
@@ -343,7 +342,7 @@ class PostgresTransitions(
     def give_back(self, unstarted: Sequence[Attempt]) -> Conversation[int]:
         rows = yield self._ask(
             "give_back",
-            **_claims([attempt.claim for attempt in unstarted]),
+            **columns_of_claims([attempt.claim for attempt in unstarted]),
             due_at=[attempt.due_at for attempt in unstarted],
         )
         given = {row["action_guid"] for row in rows}
@@ -353,25 +352,8 @@ class PostgresTransitions(
 
     @transition
     def record(self, ended: Sequence[Ended], *, history_max: int) -> Conversation[Mapping[UUID, Answer]]:
-        verdicts = [one.verdict for one in ended]
-        rows = yield self._ask(
-            "record",
-            shard_ids=column([one.claim.shard for one in ended]),
-            action_ids=[one.claim.action_id for one in ended],
-            action_guids=[one.claim.guid for one in ended],
-            attempts=column([one.claim.attempt for one in ended]),
-            claimed_by=column([one.claim.claimed_by for one in ended]),
-            outcomes=column([verdict.outcome for verdict in verdicts]),
-            states=column([verdict.state for verdict in verdicts]),
-            ticks=column([verdict.tick for verdict in verdicts]),
-            tick_at=column([verdict.tick_at for verdict in verdicts]),
-            tick_failures=column([verdict.tick_failures for verdict in verdicts]),
-            next_at=sparse_column([verdict.next_at for verdict in verdicts]),
-            delays=sparse_column([verdict.delay for verdict in verdicts]),
-            errors=sparse_column([verdict.error for verdict in verdicts]),
-            history_max=history_max,
-        )
-        answers = {row["action_guid"]: _ANSWERS[row["answer"]] for row in rows}
+        rows = yield self._ask("record", **columns_of_outcomes(ended), history_max=history_max)
+        answers = answers_of(rows)
         if superseded := [one.claim for one in ended if answers[one.claim.guid] is Answer.SUPERSEDED]:
             yield self._unblock(superseded)
         return answers
@@ -412,66 +394,6 @@ class PostgresTransitions(
             oldest_open_at=row["oldest_open_at"],
             oldest_parked_at=row["oldest_parked_at"],
         )
-
-
-_ANSWERS = {answer.value: answer for answer in Answer}
-
-
-def _new_actions(batch: Sequence[NewAction], request_guid: UUID) -> dict[str, object]:
-    # By position, in the order of the fields: this is done for each call.
-    columns = map(list, zip(*batch, strict=True)) if batch else ([] for _ in NewAction._fields)
-    shards, ids, guids, named, handlers, payloads, terms, lanes, priorities, *rare, delays = columns
-    templates, zones, expires_at, ats = map(sparse_column, rare)
-    return {
-        "shard_ids": shards,
-        "action_ids": ids,
-        "action_guids": guids,
-        "request_guids": column([guid or request_guid for guid in named]),
-        "handlers": column(handlers),
-        "payloads": payloads,
-        "terms": column([encode_terms(one) for one in terms]),
-        "lanes": column(lanes),
-        "priorities": column(priorities),
-        "templates": templates,
-        "zones": zones,
-        "expires_at": expires_at,
-        "ats": ats,
-        "delays": column(delays),
-    }
-
-
-def _change(change: Change) -> dict[str, object]:
-    return {
-        "shard_id": change.shard,
-        "action_id": change.id,
-        "action_guid": change.guid,
-        "request_guid": change.request_guid,
-        "expected_guid": change.expected_guid,
-    }
-
-
-def _claims(claims: Sequence[Claim]) -> dict[str, object]:
-    return {
-        "shard_ids": [claim.shard for claim in claims],
-        "action_ids": [claim.action_id for claim in claims],
-        "action_guids": [claim.guid for claim in claims],
-        "attempts": [claim.attempt for claim in claims],
-        "claimed_by": [claim.claimed_by for claim in claims],
-    }
-
-
-def _written(row: Row) -> Written:
-    return Written(row["action_id"], row["action_guid"], created=row["revision"] == 1, running=row["running"])
-
-
-def _milliseconds(lock_timeout: timedelta | None) -> str | None:
-    return None if lock_timeout is None else f"{lock_timeout / timedelta(milliseconds=1):.0f}ms"
-
-
-def _changed(rows: Sequence[Row]) -> Written | None:
-    if not rows:
-        return None
-    return Written(rows[0]["action_id"], rows[0]["action_guid"], created=False, running=rows[0]["running"])
 
 
 def _each_once(attempts: list[Attempt]) -> list[Attempt]:

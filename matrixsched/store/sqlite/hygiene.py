@@ -47,7 +47,7 @@ class SqliteHygiene(SqliteAsking):
         return took_effect(guids, {UUID(row["request_guid"]) for row in rows})
 
     @transition
-    def call_off(self, change_guid: UUID) -> Conversation[None]:
+    def call_off(self, shard: int, change_guid: UUID) -> Conversation[None]:
         mark = str(mark_of(change_guid))
         yield self._ask("call_off", change_guid=str(change_guid), mark=mark, now=self._now())
 

@@ -16,6 +16,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from matrixsched.clock import Clock, SystemClock
+from matrixsched.errors import DistributedUnsupported
 from matrixsched.rules.names import check_shard_count
 from matrixsched.store.facts import SqliteFacts
 from matrixsched.store.news import Hearing, News
@@ -132,8 +133,10 @@ class SqliteStore:
         look = partial(self._database.inspect, clock, thorough=thorough)
         return await anyio.to_thread.run_sync(look, limiter=CapacityLimiter(1))
 
-    async def upgrade(self, shard_count: int) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
         check_shard_count(shard_count)
+        if distributed:
+            raise DistributedUnsupported
         return await self._hop(lambda: self._database.upgrade(shard_count))
 
     async def drop(self) -> None:

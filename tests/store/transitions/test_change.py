@@ -99,7 +99,7 @@ async def test_a_change_that_was_called_off_writes_nothing_and_was_not_carried_o
     if not is_named:
         change = replace(change, request_guid=change.guid)
     made = scene.do.cancel(change) if operation == "cancel" else scene.do.reschedule(change, revive=True, tell=False)
-    await scene.run(scene.do.call_off(change.guid))
+    await scene.run(scene.do.call_off(change.shard, change.guid))
     assert await scene.run(made) is None
     assert (await scene.action()).meta.guid == first.guid
     assert await scene.run(scene.do.carried_out([change.guid, change.request_guid])) == set()
@@ -125,7 +125,7 @@ async def test_what_has_taken_effect_is_not_called_off_any_more(scene: Scene):
     change = scene.change(delay=HOUR)
     assert await scene.run(scene.do.cancel(change)) is not None
     for _ in range(2):
-        await scene.run(scene.do.call_off(change.guid))
+        await scene.run(scene.do.call_off(change.shard, change.guid))
         assert await scene.run(scene.do.carried_out([change.guid])) == {change.guid}
 
 

@@ -125,7 +125,7 @@ async def test_requests_are_forgotten_when_they_are_old(scene: Scene):
     assert await forget(100) == 1
     scene.clock.advance(WEEK)
     assert await forget(1) == 1
-    assert len(await scene.table("requests")) == 1
+    assert len(await scene.requests()) == 1
     assert await forget(100) == 1
     assert await forget(100) == 0
     assert await stored(scene) == set("abc")

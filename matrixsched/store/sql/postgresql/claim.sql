@@ -57,7 +57,7 @@ siblings as materialized ( -- other versions of these actions, claimed as the sn
       from due d
      cross join lateral (select s.ctid as place, s.shard_id, s.action_id, s.action_guid
                            from matrixsched.processing_queue s
-                          where s.shard_id = d.shard_id and s.action_id = d.action_id
+                          where s.shard_id = {d.shard_id} and s.action_id = d.action_id
                             and s.action_guid <> d.action_guid
                             and s.claimed_by is not null
                          offset 0) s
@@ -68,7 +68,7 @@ met as materialized ( -- as they are now; locked, so that none ends or is prolon
       from siblings b
       left join lateral (select s.ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
                            from matrixsched.processing_queue s
-                          where s.shard_id = b.shard_id and s.action_id = b.action_id and s.action_guid = b.action_guid
+                          where s.shard_id = {b.shard_id} and s.action_id = b.action_id and s.action_guid = b.action_guid
                             and s.claimed_by is not null
                             for update of s skip locked) s on true
 ),
@@ -97,7 +97,7 @@ found as materialized (
                 end as gated_lane
       from due d
       left join lateral (select a.* from matrixsched.scheduled_actions a -- one by one, however many are expected
-                          where a.shard_id = d.shard_id and a.action_id = d.action_id
+                          where a.shard_id = {d.shard_id} and a.action_id = d.action_id
                             and a.action_guid = d.action_guid and a.state = 'live'
                          offset 0) a on true
       left join running r on r.action_id = d.action_id
@@ -121,18 +121,18 @@ over as materialized ( -- claimed, but their leases are over and the live versio
        and m.action_id in (select action_id from judged where verdict not in ('dead', 'waiting'))
 ),
 ended as ( -- by place: these rows are locked
-    delete from matrixsched.processing_queue where ctid = any (array(select ctid from over))
+    delete from matrixsched.processing_queue where {place} = any (array(select ctid from over))
 ),
 remembered as (
     insert into matrixsched.attempt_history
            (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
-    select shard_id, action_id, action_guid, attempt, coalesce(tick, 0),
+    select {shard_id}, action_id, action_guid, attempt, coalesce(tick, 0),
            case verdict when 'dead' then 'superseded' else 'interrupted' end, 'its worker did not report back',
            claimed_by, claimed_at, {now}
       from judged
      where claimed_by is not null and verdict not in ('busy', 'waiting')
     union all
-    select shard_id, action_id, action_guid, attempt, 0, 'superseded', 'its worker did not report back', claimed_by,
+    select {shard_id}, action_id, action_guid, attempt, 0, 'superseded', 'its worker did not report back', claimed_by,
            claimed_at, {now}
       from over
     on conflict do nothing

@@ -10,14 +10,14 @@ found as materialized (
     select h.action_guid, p.ctid is not null as present
       from held h
       left join matrixsched.processing_queue p
-        on p.shard_id = h.shard_id and p.action_id = h.action_id and p.action_guid = h.action_guid
+        on p.shard_id = {h.shard_id} and p.action_id = h.action_id and p.action_guid = h.action_guid
        and p.attempt = h.attempt and p.claimed_by = h.claimed_by
 ),
 mine as materialized (
     select p.shard_id, p.action_id, p.action_guid, h.longest
       from held h
       join matrixsched.processing_queue p
-        on p.shard_id = h.shard_id and p.action_id = h.action_id and p.action_guid = h.action_guid
+        on p.shard_id = {h.shard_id} and p.action_id = h.action_id and p.action_guid = h.action_guid
        and p.attempt = h.attempt and p.claimed_by = h.claimed_by
        /* pause point: extend_lock */
        for update of p skip locked
@@ -27,7 +27,7 @@ extended as (
        set scheduled_at = least({now} + cast(:attempt_lease as interval),
                                 (p.claimed_at at time zone 'UTC' + m.longest) at time zone 'UTC') -- days of 24 hours
       from mine m
-     where p.shard_id = m.shard_id and p.action_id = m.action_id and p.action_guid = m.action_guid
+     where p.shard_id = {m.shard_id} and p.action_id = m.action_id and p.action_guid = m.action_guid
     returning p.action_guid
 )
 select f.action_guid,

@@ -82,7 +82,7 @@ with judged as (
       from matrixsched.processing_queue p
       left join lateral (select a.action_guid, a.scheduled_at, a.expires_at, a.lane, a.handler, a.priority
                            from matrixsched.scheduled_actions a
-                          where a.shard_id = p.shard_id and a.action_id = p.action_id
+                          where a.shard_id = {p.shard_id} and a.action_id = p.action_id
                             and a.action_guid = p.action_guid and a.state = 'live'
                          offset 0) a on true
      where p.shard_id = cast(:shard_id as integer)
@@ -103,7 +103,7 @@ faults as (
       from matrixsched.incoming_queue i
      cross join lateral (select a.scheduled_at, a.expires_at
                            from matrixsched.scheduled_actions a
-                          where a.shard_id = i.shard_id and a.action_id = i.action_id
+                          where a.shard_id = {i.shard_id} and a.action_id = i.action_id
                             and a.action_guid = i.action_guid and a.state = 'live'
                          offset 0) a
      where i.shard_id = cast(:shard_id as integer)

@@ -11,7 +11,7 @@ mine as materialized (
     select p.shard_id, p.action_id, p.action_guid, h.due_at, h.claimed_by
       from held h
       join matrixsched.processing_queue p
-        on p.shard_id = h.shard_id and p.action_id = h.action_id and p.action_guid = h.action_guid
+        on p.shard_id = {h.shard_id} and p.action_id = h.action_id and p.action_guid = h.action_guid
        and p.attempt = h.attempt and p.claimed_by = h.claimed_by
        /* pause point: give_back_lock */
        for update of p skip locked
@@ -20,5 +20,5 @@ update matrixsched.processing_queue p
    set scheduled_at = m.due_at, lane = case when p.lane >= 'limit|' and p.lane < 'quota}' then '' else p.lane end,
        claimed_by = null, rescheduled_by = m.claimed_by, rescheduled_at = {now}
   from mine m
- where p.shard_id = m.shard_id and p.action_id = m.action_id and p.action_guid = m.action_guid
+ where p.shard_id = {m.shard_id} and p.action_id = m.action_id and p.action_guid = m.action_guid
 returning p.action_guid;

@@ -152,5 +152,8 @@ select concat('trigger ', o.relname, '.', g.tgname), pg_get_triggerdef(g.oid)
 -- name: migrations
 select m.number, m.checksum from matrixsched.migrations m;
 
+-- name: form
+select i.distributed from matrixsched.installation i;
+
 -- name: version
 select i.schema_version, i.oldest_library from matrixsched.installation i;

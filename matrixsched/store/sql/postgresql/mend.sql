@@ -15,7 +15,7 @@ queued as materialized (
      where i.shard_id = cast(:shard_id as integer) and i.action_id = any (cast(:subjects as text[]))
 )
 insert into matrixsched.incoming_queue as i (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
-select a.shard_id, a.updated_at, a.action_id, a.action_guid, a.scheduled_at, a.lane, a.expires_at
+select {a.shard_id}, a.updated_at, a.action_id, a.action_guid, a.scheduled_at, a.lane, a.expires_at
   from given g
  cross join lateral (select a.*
                        from matrixsched.scheduled_actions a
@@ -23,7 +23,7 @@ select a.shard_id, a.updated_at, a.action_id, a.action_guid, a.scheduled_at, a.l
                         and a.action_guid = g.action_guid and a.state = 'live'
                      offset 0) a
  where not exists (select from matrixsched.processing_queue p
-                    where p.shard_id = a.shard_id and p.action_id = a.action_id and p.action_guid = a.action_guid)
+                    where p.shard_id = {a.shard_id} and p.action_id = a.action_id and p.action_guid = a.action_guid)
    and not exists (select from queued q where q.action_id = a.action_id and q.action_guid = a.action_guid)
    /* pause point: mend_lost */
 on conflict do nothing
@@ -43,16 +43,16 @@ excess as materialized (
       from queued q
      cross join lateral (select i.ctid
                            from matrixsched.incoming_queue i
-                          where i.shard_id = q.shard_id and i.created_at = q.created_at and i.action_id = q.action_id
+                          where i.shard_id = {q.shard_id} and i.created_at = q.created_at and i.action_id = q.action_id
                             and i.action_guid = q.action_guid
                             /* pause point: mend_twice_lock */
                             for update of i skip locked) i
      where q.number > 1
         or exists (select from matrixsched.processing_queue p
-                    where p.shard_id = q.shard_id and p.action_id = q.action_id and p.action_guid = q.action_guid)
+                    where p.shard_id = {q.shard_id} and p.action_id = q.action_id and p.action_guid = q.action_guid)
 ),
 gone as (
-    delete from matrixsched.incoming_queue where ctid = any (array(select ctid from excess))
+    delete from matrixsched.incoming_queue where {place} = any (array(select ctid from excess))
     returning action_id, action_guid
 )
 select distinct action_id as subject, cast(action_guid as text) as guid from gone;
@@ -88,11 +88,11 @@ processing as materialized (
                             for update of p skip locked) p
 ),
 gone_incoming as (
-    delete from matrixsched.incoming_queue where ctid = any (array(select ctid from incoming))
+    delete from matrixsched.incoming_queue where {place} = any (array(select ctid from incoming))
     returning action_id, action_guid
 ),
 gone_processing as ( -- by place; a row that changed since the snapshot has another one and is left
-    delete from matrixsched.processing_queue where ctid = any (array(select ctid from processing))
+    delete from matrixsched.processing_queue where {place} = any (array(select ctid from processing))
     returning action_id, action_guid
 )
 select action_id as subject, cast(action_guid as text) as guid from gone_incoming
@@ -112,7 +112,7 @@ with stranded as materialized (
                             for update of p skip locked) p
 )
 update matrixsched.processing_queue set scheduled_at = {now} + cast(:reach as interval)
- where ctid = any (array(select ctid from stranded))
+ where {place} = any (array(select ctid from stranded))
 returning action_id as subject, cast(action_guid as text) as guid;
 
 -- name: time
@@ -136,7 +136,7 @@ incoming as materialized (
        for update of i skip locked
 ),
 gone as (
-    delete from matrixsched.incoming_queue where ctid = any (array(select ctid from incoming))
+    delete from matrixsched.incoming_queue where {place} = any (array(select ctid from incoming))
     returning action_id, action_guid
 ),
 queued as (
@@ -167,7 +167,7 @@ changed as ( -- the end of a lease is not the time of a row
                                          or p.scheduled_at > greatest(t.scheduled_at, {now} + cast(:reach as interval)))
                                then t.scheduled_at else p.scheduled_at end
       from processing t
-     where p.ctid = t.ctid
+     where {p.place} = t.ctid
     returning p.action_id, p.action_guid
 )
 select action_id as subject, cast(action_guid as text) as guid from gone
@@ -197,7 +197,7 @@ with unread as materialized (
 )
 update matrixsched.processing_queue p set lane = u.lane
   from unread u
- where p.ctid = u.ctid
+ where {p.place} = u.ctid
 returning p.action_id as subject, cast(p.action_guid as text) as guid;
 
 -- name: counters
@@ -230,18 +230,18 @@ wrong as materialized (
 update matrixsched.scheduled_actions a -- by place; one that changed since the snapshot has another one and is left
    set failed = greatest(a.failed, w.failed, a.consecutive_failures), interrupted = greatest(a.interrupted, w.interrupted)
   from wrong w
- where a.ctid = w.ctid
+ where {a.place} = w.ctid
 returning a.action_id as subject, cast(a.action_guid as text) as guid;
 
 -- name: forgotten
 with gone as (
     delete from matrixsched.attempt_history
-     where ctid = any (array(
+     where {place} = any (array(
                select h.ctid
                  from matrixsched.attempt_history h
                 where h.shard_id = cast(:shard_id as integer) and h.action_id = any (cast(:subjects as text[]))
                   and not exists (select from matrixsched.scheduled_actions a
-                                   where a.shard_id = h.shard_id and a.action_id = h.action_id)
+                                   where a.shard_id = {h.shard_id} and a.action_id = h.action_id)
                   /* pause point: mend_forgotten_lock */
                   for update of h skip locked))
     returning action_id
@@ -286,7 +286,7 @@ moved as (
        set shard_id = cast(:right_shard as integer),
            interrupted = a.interrupted + coalesce(
                (select p.interrupted from matrixsched.processing_queue p
-                 where p.shard_id = cast(:shard_id as integer) and p.action_id = a.action_id and p.action_guid = a.action_guid), 0)
+                 where p.shard_id = {a.shard_id} and p.action_id = a.action_id and p.action_guid = a.action_guid), 0)
      where a.shard_id = cast(:shard_id as integer) and a.ctid = (select ctid from here)
        and not exists (select from matrixsched.scheduled_actions b
                         where b.shard_id = cast(:right_shard as integer) and b.action_id = cast(:subject as text))
@@ -337,7 +337,7 @@ with extra as materialized (
        /* pause point: mend_extra_lock_lock */
        for update skip locked
 )
-delete from matrixsched.shard_locks where ctid = any (array(select ctid from extra))
+delete from matrixsched.shard_locks where {place} = any (array(select ctid from extra))
 returning cast(shard_id as text) as subject, cast(last_lock_guid as text) as guid;
 
 -- name: lock_time
@@ -351,7 +351,7 @@ with ahead as materialized (
 )
 update matrixsched.shard_locks
    set last_processing_start_at = least(last_processing_start_at, {now}), last_heartbeat_at = least(last_heartbeat_at, {now})
- where ctid = any (array(select ctid from ahead))
+ where {place} = any (array(select ctid from ahead))
 returning cast(shard_id as text) as subject, cast(last_lock_guid as text) as guid;
 
 -- name: chore

@@ -19,7 +19,7 @@ with seen as materialized (
 free as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
-     where l.shard_id = (select shard_id from seen) and not l.locked
+     where l.shard_id = {(select shard_id from seen)} and not l.locked
        and l.last_lock_guid = (select last_lock_guid from seen)
        /* pause point: move_take */
        for update skip locked
@@ -40,7 +40,7 @@ took as (
        set locked = true, last_lock_guid = cast(:sync_guid as uuid), last_locked_by = cast(:holder as text),
            last_processing_start_at = {now}, last_heartbeat_at = {now}
       from free f
-     where l.shard_id = f.shard_id
+     where l.shard_id = {f.shard_id}
     returning l.shard_id
 ),
 fence as materialized ( -- read from what was taken: it is taken before anything is moved
@@ -71,14 +71,14 @@ taken as materialized (
     select * from others
 ),
 gone as ( -- by place: these rows are locked, and incoming rows never change
-    delete from matrixsched.incoming_queue where ctid = any (array(select ctid from taken))
+    delete from matrixsched.incoming_queue where {place} = any (array(select ctid from taken))
 ),
 siblings as materialized ( -- other versions of these actions, claimed as the snapshot shows them: hardly ever any
     select s.*
       from taken t
      cross join lateral (select s.ctid as place, s.shard_id, s.action_id, s.action_guid
                            from matrixsched.processing_queue s
-                          where s.shard_id = t.shard_id and s.action_id = t.action_id
+                          where s.shard_id = {t.shard_id} and s.action_id = t.action_id
                             and s.action_guid <> t.action_guid
                             and s.claimed_by is not null and t.scheduled_at <= {now}
                          offset 0) s
@@ -89,7 +89,7 @@ met as materialized ( -- as they are now; locked, so that none ends or is prolon
       from siblings b
       left join lateral (select s.ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
                            from matrixsched.processing_queue s
-                          where s.shard_id = b.shard_id and s.action_id = b.action_id and s.action_guid = b.action_guid
+                          where s.shard_id = {b.shard_id} and s.action_id = b.action_id and s.action_guid = b.action_guid
                             and s.claimed_by is not null
                             for update of s skip locked) s on true
 ),
@@ -122,7 +122,7 @@ judged as materialized (
                 end as gated_lane
       from taken t
       left join matrixsched.scheduled_actions a
-        on a.shard_id = t.shard_id and a.action_id = t.action_id and a.action_guid = t.action_guid and a.state = 'live'
+        on a.shard_id = {t.shard_id} and a.action_id = t.action_id and a.action_guid = t.action_guid and a.state = 'live'
       left join running r on r.action_id = t.action_id
 ),
 ranked as materialized (
@@ -137,7 +137,7 @@ outdated as materialized ( -- another guid than the live one, in one snapshot wi
       from (select * from ranked where revision > 1) r
      cross join lateral (select p.ctid
                            from matrixsched.processing_queue p
-                          where p.shard_id = r.shard_id and p.action_id = r.action_id
+                          where p.shard_id = {r.shard_id} and p.action_id = r.action_id
                             and p.action_guid <> r.action_guid and p.claimed_by is null
                             for update of p skip locked) p
 ),
@@ -147,12 +147,12 @@ over as materialized ( -- claimed, but their leases are over and the live versio
 ),
 dropped as ( -- by place; a row that changed since the snapshot is left to the sweep
     delete from matrixsched.processing_queue
-     where ctid = any (array(select ctid from outdated union all select ctid from over))
+     where {place} = any (array(select ctid from outdated union all select ctid from over))
 ),
 remembered as (
     insert into matrixsched.attempt_history
            (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
-    select shard_id, action_id, action_guid, attempt, 0, 'superseded', 'its worker did not report back', claimed_by,
+    select {shard_id}, action_id, action_guid, attempt, 0, 'superseded', 'its worker did not report back', claimed_by,
            claimed_at, {now}
       from over
     on conflict do nothing
@@ -161,7 +161,7 @@ moved as (
     insert into matrixsched.processing_queue
            (shard_id, action_id, action_guid, lane, scheduled_at, expires_at, attempt, interrupted, claimed_by,
             claimed_at, added_at, moved_by, moved_at, rescheduled_by, rescheduled_at)
-    select shard_id, action_id, action_guid,
+    select {shard_id}, action_id, action_guid,
            case when verdict = 'foreign' then 'handler:' || handler
                 when is_event then 'event'
                 when verdict = 'gated' then gated_lane

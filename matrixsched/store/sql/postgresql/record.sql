@@ -32,7 +32,7 @@ found as materialized ( -- with the action's state where it is still the version
     select e.*, a.state as found_state
       from ended e
       left join lateral (select a.state from matrixsched.scheduled_actions a
-                          where a.shard_id = e.shard_id and a.action_id = e.action_id and a.action_guid = e.action_guid
+                          where a.shard_id = {e.shard_id} and a.action_id = e.action_id and a.action_guid = e.action_guid
                          offset 0) a on true
 ),
 current as materialized (
@@ -43,7 +43,7 @@ current as materialized (
              order by shard_id, action_id collate "C") f
      cross join lateral (select a.tick, a.lane
                            from matrixsched.scheduled_actions a
-                          where a.shard_id = f.shard_id and a.action_id = f.action_id
+                          where a.shard_id = {f.shard_id} and a.action_id = f.action_id
                             and a.action_guid = f.action_guid and a.state = 'live'
                             for no key update of a skip locked) a
 ),
@@ -51,7 +51,7 @@ finished as (
     delete from matrixsched.processing_queue p
      using current c
      where c.state <> 'live'
-       and p.shard_id = c.shard_id and p.action_id = c.action_id and p.action_guid = c.action_guid
+       and p.shard_id = {c.shard_id} and p.action_id = c.action_id and p.action_guid = c.action_guid
        and p.attempt = c.attempt and p.claimed_by = c.claimed_by
     returning c.shard_id, c.action_id, c.action_guid, c.attempt, c.claimed_by, c.outcome, c.state, c.tick, c.tick_at,
               c.tick_failures, c.begins_at, c.error, c.tick_before, p.interrupted, p.claimed_at
@@ -64,9 +64,9 @@ again as (
       -- The old row is read once more for its count of interruptions, which the update sets to zero. Safe: only the
       -- statement that also changes attempt or claimed_by changes that count.
       join matrixsched.processing_queue o
-        on o.shard_id = c.shard_id and o.action_id = c.action_id and o.action_guid = c.action_guid
+        on o.shard_id = {c.shard_id} and o.action_id = c.action_id and o.action_guid = c.action_guid
      where c.state = 'live'
-       and p.shard_id = c.shard_id and p.action_id = c.action_id and p.action_guid = c.action_guid
+       and p.shard_id = {c.shard_id} and p.action_id = c.action_id and p.action_guid = c.action_guid
        and p.attempt = c.attempt and p.claimed_by = c.claimed_by
     returning c.shard_id, c.action_id, c.action_guid, c.attempt, c.claimed_by, c.outcome, c.state, c.tick, c.tick_at,
               c.tick_failures, c.begins_at, c.error, c.tick_before, o.interrupted, p.claimed_at
@@ -91,7 +91,7 @@ recorded as (
                                        else a.consecutive_failures end,
            last_outcome = h.outcome, last_error = h.error, last_started_at = h.claimed_at, last_ended_at = {now}
       from held h
-     where a.shard_id = h.shard_id and a.action_id = h.action_id and a.action_guid = h.action_guid
+     where a.shard_id = {h.shard_id} and a.action_id = h.action_id and a.action_guid = h.action_guid
     returning a.action_guid
 ),
 superseded as materialized ( -- a move or claim that looks at the row now puts the new version behind it: busy
@@ -99,30 +99,30 @@ superseded as materialized ( -- a move or claim that looks at the row now puts t
       from (select * from found where found_state is null) f
      cross join lateral (select p.shard_id, p.action_id, p.action_guid, p.attempt, p.claimed_by, p.claimed_at
                            from matrixsched.processing_queue p
-                          where p.shard_id = f.shard_id and p.action_id = f.action_id and p.action_guid = f.action_guid
+                          where p.shard_id = {f.shard_id} and p.action_id = f.action_id and p.action_guid = f.action_guid
                             and p.attempt = f.attempt and p.claimed_by = f.claimed_by
                             for update of p skip locked) p
 ),
 removed as (
     delete from matrixsched.processing_queue p
      using superseded s
-     where p.shard_id = s.shard_id and p.action_id = s.action_id and p.action_guid = s.action_guid
+     where p.shard_id = {s.shard_id} and p.action_id = s.action_id and p.action_guid = s.action_guid
     returning s.*
 ),
 remembered as (
     insert into matrixsched.attempt_history
            (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
-    select shard_id, action_id, action_guid, attempt, tick_before, outcome, error, claimed_by, claimed_at, {now}
+    select {shard_id}, action_id, action_guid, attempt, tick_before, outcome, error, claimed_by, claimed_at, {now}
       from held
      where outcome in ('failed', 'timed_out', 'interrupted')
     union all
-    select shard_id, action_id, action_guid, attempt, tick, 'superseded', outcome, claimed_by, claimed_at, {now}
+    select {shard_id}, action_id, action_guid, attempt, tick, 'superseded', outcome, claimed_by, claimed_at, {now}
       from removed
     on conflict do nothing
 ),
 forgotten as ( -- the last :history_max of an action are kept, the one remembered just now among them
     delete from matrixsched.attempt_history
-     where ctid = any (array(
+     where {place} = any (array(
                select old.ctid
                  from (select shard_id, action_id,
                               cast(:history_max as integer)
@@ -132,7 +132,7 @@ forgotten as ( -- the last :history_max of an action are kept, the one remembere
                        union all
                        select shard_id, action_id, cast(:history_max as integer) - 1 from removed) n
                 cross join lateral (select k.ctid from matrixsched.attempt_history k
-                                     where k.shard_id = n.shard_id and k.action_id = n.action_id
+                                     where k.shard_id = {n.shard_id} and k.action_id = n.action_id
                                      order by k.ended_at desc, k.attempt desc
                                     offset n.keep) old))
 )
@@ -141,7 +141,7 @@ select f.action_guid,
             when f.found_state is null
                 then case when f.action_guid not in (select action_guid from removed)
                            and exists (select from matrixsched.processing_queue p
-                                        where p.shard_id = f.shard_id and p.action_id = f.action_id
+                                        where p.shard_id = {f.shard_id} and p.action_id = f.action_id
                                           and p.action_guid = f.action_guid and p.attempt = f.attempt
                                           and p.claimed_by = f.claimed_by)
                           then 'busy' else 'superseded' end

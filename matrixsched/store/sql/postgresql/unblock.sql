@@ -12,11 +12,11 @@ waiting as materialized (
       from ended e
      cross join lateral (select a.action_guid, a.scheduled_at
                            from matrixsched.scheduled_actions a
-                          where a.shard_id = e.shard_id and a.action_id = e.action_id
+                          where a.shard_id = {e.shard_id} and a.action_id = e.action_id
                          offset 0) a
      cross join lateral (select p.shard_id, p.action_id, p.action_guid
                            from matrixsched.processing_queue p
-                          where p.shard_id = e.shard_id and p.action_id = e.action_id and p.action_guid = a.action_guid
+                          where p.shard_id = {e.shard_id} and p.action_id = e.action_id and p.action_guid = a.action_guid
                             and p.claimed_by is null and p.scheduled_at > a.scheduled_at
                             /* pause point: unblock_lock */
                             for update of p skip locked) p
@@ -24,5 +24,5 @@ waiting as materialized (
 update matrixsched.processing_queue p
    set scheduled_at = w.scheduled_at
   from waiting w
- where p.shard_id = w.shard_id and p.action_id = w.action_id and p.action_guid = w.action_guid
+ where p.shard_id = {w.shard_id} and p.action_id = w.action_id and p.action_guid = w.action_guid
 returning p.action_guid;

@@ -1,0 +1,3 @@
+-- patience (distributed). Promise: until the transaction ends nothing waits for a lock for longer than that. A statement of its
+-- own: where shards lie on several nodes, a volatile function is not to be called beside a write.
+select set_config('lock_timeout', cast(:lock_timeout as text), true);

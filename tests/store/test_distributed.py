@@ -1,0 +1,274 @@
+"""Installations in distributed form: how they are made and recognised, and what is other than usual in them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from support.drivers import connect_psycopg
+from support.scene import LEASE, Scene, done
+
+from matrixsched import App, State, call
+from matrixsched.clock import ManualClock
+from matrixsched.errors import ActionExists, DistributedUnsupported, FormMismatch, SchemaMissing
+from matrixsched.store.opening import open_store
+from matrixsched.store.postgresql.distributed.making import SHARDED, distributing
+from matrixsched.store.store import Store
+from matrixsched.store.transition import Ask, Conversation, Transaction, Transition
+from matrixsched.store.values import Acquired, Answer
+
+pytestmark = pytest.mark.anyio
+
+SHARDS = 4
+TABLES = "select relname from pg_class where relnamespace = 'matrixsched'::regnamespace"
+KEYS = """
+select t.relname, pg_get_constraintdef(k.oid)
+  from pg_constraint k join pg_class t on t.oid = k.conrelid
+ where t.relnamespace = 'matrixsched'::regnamespace and k.contype in ('p', 'u')
+"""
+
+
+def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
+    with connect_psycopg(dsn) as connection:
+        return connection.execute(query).fetchall()
+
+
+@pytest.fixture
+async def store(postgres_dsn: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[Store]:
+    """Of an installation in distributed form, opened after it was made."""
+    await App(postgres_dsn).init(shards=SHARDS, distributed=True)
+    store = open_store(postgres_dsn, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+# Making one.
+
+
+async def test_init_makes_it_once_and_whoever_opens_it_recognises_it(postgres_dsn: str, anyio_backend: str):
+    app = App(postgres_dsn)
+    assert len(await app.init(shards=SHARDS, distributed=True)) > 0
+    assert await app.init(shards=SHARDS, distributed=True) == []
+    assert await app.init(distributed=None) == []
+    for one in (app, App(postgres_dsn)):
+        async with one:
+            assert one.store.transitions.is_distributed  # type: ignore[attr-defined]
+            assert (await one.schedule("anything", id="a")).id == "a"
+    assert rows(postgres_dsn, "select distributed, oldest_library from matrixsched.installation") == [(True, 9)]
+    assert [found for (found,) in rows(postgres_dsn, "select count(*) from matrixsched.action_requests")] == [2]
+    assert rows(postgres_dsn, "select count(*) from matrixsched.requests") == [(0,)]
+
+
+@pytest.mark.parametrize("distributed", [True, False])
+async def test_an_installation_keeps_its_form(postgres_dsn: str, distributed: bool, anyio_backend: str):
+    app = App(postgres_dsn)
+    await app.init(shards=SHARDS, distributed=distributed)
+    before = rows(postgres_dsn, KEYS)
+    with pytest.raises(FormMismatch, match="nothing was changed.*fixed at init") as refused:
+        await app.init(shards=SHARDS, distributed=not distributed)
+    assert refused.value.is_distributed is distributed
+    assert sorted(rows(postgres_dsn, KEYS)) == sorted(before)
+    other = App(postgres_dsn, installation="other")
+    await other.init(shards=2, distributed=not distributed)
+    async with app, other:
+        for one in (app, other):
+            assert (await one.schedule("anything", id="a")).created
+
+
+async def test_sqlite_has_no_such_form(tmp_path: Path, anyio_backend: str):
+    app = App(f"sqlite:///{tmp_path}/test.db")
+    with pytest.raises(DistributedUnsupported, match="nothing was changed.*Leave --distributed"):
+        await app.init(distributed=True)
+    with pytest.raises(SchemaMissing):
+        await app.open()
+    await app.init()
+    with pytest.raises(DistributedUnsupported):
+        await app.init(distributed=True)
+
+
+async def test_every_key_of_a_table_that_is_spread_contains_the_shard(store: Store, postgres_dsn: str):
+    tables = {table for (table,) in rows(postgres_dsn, TABLES)}
+    assert tables.issuperset(SHARDED)
+    keys = [(table, key) for table, key in rows(postgres_dsn, KEYS) if table in SHARDED]
+    assert len(keys) > len(SHARDED)
+    assert [key for key in keys if "(shard_id" not in key[1]] == []
+    unique = "select indpred is null from pg_index where indexrelid = 'matrixsched.shard_locks_guid'::regclass"
+    assert rows(postgres_dsn, unique) == [(True,)]
+
+
+def test_with_citus_the_tables_are_spread_together_by_shard_and_limits_are_copied():
+    plain, spread = distributing("second", on_citus=False), distributing("second", on_citus=True)
+    assert spread[: len(plain)] == plain
+    assert all("matrixsched_second." in text for text in spread)
+    calls = spread[len(plain) :]
+    prefix = "matrixsched_second."
+    assert calls[0] == f"select create_distributed_table('{prefix}shard_locks', 'shard_id', colocate_with => 'none')"
+    together = f"colocate_with => '{prefix}shard_locks')"
+    assert calls[1:-1] == [
+        f"select create_distributed_table('{prefix}{table}', 'shard_id', {together}" for table in SHARDED[1:]
+    ]
+    assert calls[-1] == f"select create_reference_table('{prefix}limits')"
+
+
+# Taking a shard in two steps.
+
+
+class Halting:
+    """A worker that asks for a shard and can be kept from taking what it found."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.sync_guid = uuid4()
+        asked = store.transitions.acquire_shard(sync_guid=self.sync_guid, holder="w", lease=LEASE, lanes=())
+        self._conversation = asked.begin()
+        self._ask = next(self._conversation)
+        self._answer: Acquired | None = None
+
+    async def look(self) -> None:
+        """Go on until it is about to take the first shard it found."""
+        while self._ask.statement.name != "acquire_shard.take":
+            await self.step()
+
+    async def step(self) -> None:
+        ask = self._ask
+
+        def asked() -> Conversation[Any]:
+            return (yield ask)
+
+        rows = await self._store.run(Transition("step", asked))
+        try:
+            self._ask = self._conversation.send(rows)
+        except StopIteration as end:
+            self._answer = end.value
+
+    async def take(self) -> tuple[Acquired, list[int]]:
+        """What it gets in the end, and the shards that it tried."""
+        tried = []
+        while self._answer is None:
+            if self._ask.statement.name == "acquire_shard.take":
+                tried.append(self._ask.parameters["shard_id"])
+            await self.step()
+        return self._answer, tried
+
+
+@pytest.fixture
+def scene(store: Store, clock: ManualClock) -> Scene:
+    return Scene(store, clock)
+
+
+async def put(scene: Scene, *shards: int) -> None:
+    for shard in shards:
+        await scene.schedule(f"in {shard}", shard=shard)
+
+
+async def test_of_two_that_found_the_same_shard_one_gets_it_and_the_other_rests(store: Store, scene: Scene):
+    await put(scene, 2)
+    first, second = Halting(store), Halting(store)
+    await first.look()
+    await second.look()
+    (won, tried), (lost, tried_too) = await first.take(), await second.take()
+    assert (won.shard, tried) == (2, [2])
+    assert (lost.shard, tried_too) == (None, [2])
+    assert lost.next_due_at is not None
+    assert lost.now < lost.next_due_at <= lost.now + timedelta(milliseconds=10)
+    assert won.incoming
+
+
+async def test_of_two_that_found_the_same_shards_each_gets_another_one(store: Store, scene: Scene):
+    await put(scene, 1, 3)
+    first, second = Halting(store), Halting(store)
+    await first.look()
+    await second.look()
+    (won, tried), (other, tried_too) = await first.take(), await second.take()
+    assert (won.shard, tried) == (1, [1])
+    assert (other.shard, tried_too) == (3, [1, 3])
+
+
+async def test_a_shard_whose_work_was_done_meanwhile_is_not_taken(store: Store, scene: Scene):
+    await put(scene, 2)
+    late = Halting(store)
+    await late.look()
+    (attempt,) = await scene.sync()
+    assert attempt.claim.shard == 2
+    answer, tried = await late.take()
+    assert (answer.shard, tried) == (None, [2])
+
+
+# What is about several shards.
+
+
+async def test_actions_of_many_shards_are_written_together(postgres_dsn: str, anyio_backend: str):
+    app = App(postgres_dsn)
+    await app.init(shards=SHARDS, distributed=True)
+    calls = [call("work", id=f"id{number}") for number in range(40)]
+    async with app:
+        assert (await app.schedule_many(calls[1:])).created == 39
+        places = "select shard_id, xmin from matrixsched.incoming_queue"
+        shards, transactions = (set(found) for found in zip(*rows(postgres_dsn, places), strict=True))
+        assert (shards, len(transactions)) == (set(range(SHARDS)), 1)
+        with pytest.raises(ActionExists):
+            await app.schedule_many(calls, exists="error")
+        assert (await app.schedule_many(calls, exists="keep")).created == 1
+
+
+async def test_outcomes_of_many_shards_are_recorded_in_one_transaction(scene: Scene):
+    await put(scene, 0, 1, 2, 3)
+    attempts = []
+    while found := await scene.sync():
+        attempts += found
+    assert [attempt.claim.shard for attempt in attempts] == [0, 1, 2, 3]
+    ended = [done(attempt) for attempt in attempts]
+    assert isinstance(scene.do.record(ended, history_max=5), Transaction)
+    assert not isinstance(scene.do.record(ended[:1], history_max=5), Transaction)
+    assert await scene.record(*ended) == [Answer.RECORDED] * 4
+    assert await scene.record(*ended) == [Answer.LOST] * 4
+
+
+async def test_a_request_is_noted_in_the_shard_and_a_twin_does_nothing(scene: Scene):
+    batch = [scene.new(f"in {shard}", shard=shard) for shard in (0, 1)]
+    request = scene.guid()
+    assert len(await scene.send(batch, request=request)) == 2
+    assert await scene.send(batch, request=request) == []
+    noted = await scene.table("action_requests")
+    assert [(row["shard_id"], row["request_guid"]) for row in noted] == [(0, request), (1, request)]
+    assert await scene.run(scene.do.carried_out([request])) == {request}
+
+
+async def test_a_change_that_was_called_off_in_its_shard_does_nothing_when_it_arrives(scene: Scene):
+    await scene.schedule(shard=3)
+    change = scene.change(shard=3)
+    await scene.run(scene.do.call_off(3, change.guid))
+    assert await scene.run(scene.do.cancel(change)) is None
+    assert await scene.run(scene.do.carried_out([change.guid])) == set()
+    assert (await scene.action(shard=3)).status.state is State.LIVE
+
+
+# Time.
+
+
+async def test_the_time_is_asked_once_and_first_and_given_to_each_statement(postgres_dsn: str, anyio_backend: str):
+    await App(postgres_dsn).init(shards=SHARDS, distributed=True)
+    store = open_store(postgres_dsn)
+    await store.open()
+    asked: list[Ask] = []
+
+    def noted(conversation: Conversation[Any]) -> Conversation[Any]:
+        rows: Any = None
+        with suppress(StopIteration):
+            while True:
+                asked.append(conversation.send(rows))
+                rows = yield asked[-1]
+
+    acquiring = store.transitions.acquire_shard(sync_guid=uuid4(), holder="w", lease=LEASE, lanes=())
+    await store.run(Transition("asked", lambda: noted(acquiring.begin())))
+    names = [ask.statement.name for ask in asked]
+    assert names == ["now", "acquire_shard.gates", "acquire_shard.look", "acquire_shard.rest"]
+    (given,) = {ask.parameters["now"] for ask in asked[1:]}
+    assert given is not None
+    await store.close()

@@ -1,0 +1,169 @@
+"""What an engine asks for that keeps the shards on several nodes, of each statement of the distributed form: whatever
+writes or locks is about one shard, and says so of each table; only reads go over several, joined by the shard.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from simulation.sql_mutants import mutants
+from support.one_shard import strays, tables_of, unjoined, volatile_in, writes
+
+from matrixsched.store.postgresql.distributed.making import COPIED, SHARDED
+from matrixsched.store.statements import load, load_distributed
+
+POSTGRESQL = Path(__file__).resolve().parents[2] / "schema" / "postgresql"
+STATEMENTS = load_distributed("default")
+OF_SHARDS = {name: one.text for name, one in STATEMENTS.items() if tables_of(one.text) & set(SHARDED)}
+
+LOOKED_FOR = "what is to be done is looked for in all shards, and then done shard after shard"
+KEYED = "each row is asked for by its key, the shard among it"
+ASKED = "an answer was lost, or nothing was written: rarely asked"
+LOOK = "an operator, or a gauge, looks at all of them"
+PLAN = "a window is planned for the whole fleet"
+READ_OVER_SHARDS = {
+    LOOKED_FOR: {
+        *("acquire_shard.look", "acquire_shard.rest", "cancel_template.look", "expire_waiting.late"),
+        *("prune_action_requests.old", "prune_actions.old", "relist_lanes.heads", "spend.filled"),
+        *("sweep_dead.look", "sweep_history.look"),
+    },
+    KEYED: {"find"},
+    ASKED: {"carried_out.of_actions"},
+    LOOK: {
+        *("backlog", "count_old", "count_template", "find_in_installation.locks", "find_in_installation.others"),
+        *("find_in_installation.strays", "gate_report.lanes", "pace", "page", "page_bounded.by_id", "parked"),
+        *("page_bounded.finished", "page_bounded.of_template", "shards", "standing", "stock"),
+    },
+    PLAN: {"plan_window.count", "plan_window.due", "plan_window.unsettled"},
+}
+
+TWO_SHARDS = {"mend.misplaced"}
+"""`fsck --repair` brings an action into its shard: refused where another node has that, and nothing is changed."""
+SEVERAL_QUESTIONS = {"standing"}
+"""It asks about a shard and about all of them, for an explanation."""
+BESIDE_OTHERS = {"find_in_installation.others", "gate_report.lanes", "standing"}
+"""Reads that also name tables which are neither spread nor copied."""
+
+
+def named(reasons: dict[str, set[str]]) -> set[str]:
+    return set().union(*reasons.values())
+
+
+def test_only_what_is_named_is_not_about_one_shard():
+    found = {name for name, text in OF_SHARDS.items() if strays(text, SHARDED)}
+    assert found == named(READ_OVER_SHARDS) | TWO_SHARDS
+
+
+def test_nothing_over_several_shards_writes_or_locks():
+    for name in sorted(named(READ_OVER_SHARDS)):
+        assert writes(OF_SHARDS[name]) == set(), name
+
+
+def test_what_is_read_over_several_shards_is_joined_by_the_shard():
+    assert {name for name, text in OF_SHARDS.items() if unjoined(text, SHARDED)} == SEVERAL_QUESTIONS
+
+
+def test_what_writes_to_a_shard_calls_no_volatile_function():
+    written = {name for name, text in OF_SHARDS.items() if writes(text) & set(SHARDED)}
+    assert {name for name in written if volatile_in(OF_SHARDS[name])} == TWO_SHARDS
+    assert {"schedule.write", "claim", "move", "record", "acquire_shard.take", "release_shard"} <= written
+
+
+def test_what_writes_to_a_shard_calls_nothing_that_is_less_than_immutable_in_a_choice():
+    """Citus evaluates such a call before it sends a statement, and refuses it inside of CASE and COALESCE."""
+    for name, text in OF_SHARDS.items():
+        assert not writes(text) or not re.search(r"statement_timestamp|cast\(:now as timestamptz\) [+-]", text), name
+
+
+def test_beside_tables_of_shards_there_are_only_those_that_are_copied_and_nothing_writes_to_these():
+    others = {name: tables_of(text) - set(SHARDED) for name, text in OF_SHARDS.items()}
+    assert {name for name, tables in others.items() if tables - set(COPIED)} == BESIDE_OTHERS
+    assert {name for name in OF_SHARDS if writes(OF_SHARDS[name]) - set(SHARDED)} == set()
+
+
+def test_every_table_with_a_shard_is_spread():
+    stored = {**json.loads((POSTGRESQL / "catalogue.json").read_text())}
+    stored |= json.loads((POSTGRESQL / "distributed.json").read_text())
+    found = {re.fullmatch(r"column (\w+)\.shard_id", name) for name in stored}
+    assert {match[1] for match in found if match} == {*SHARDED, "readable_actions"}
+
+
+def test_what_has_a_text_of_its_own_differs_from_that_of_postgresql():
+    usual = {name: one.text for name, one in load("postgresql", "default").items()}
+    kept = {name for name, text in usual.items() if STATEMENTS.get(name) and STATEMENTS[name].text != text}
+    assert {"cancel", "claim", "move", "record", "extend", "give_back", "unblock", "release_shard"} <= kept
+    assert "{" not in "".join(one.text.replace("'{}'", "") for one in STATEMENTS.values())
+
+
+BOUND = sorted(OF_SHARDS.keys() - named(READ_OVER_SHARDS) - TWO_SHARDS)
+OF_WHICH_SHARD = re.compile(r"without (\w+\.)?shard_id = cast\(:shard_id as integer\)( \(\d+\))?$")
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_a_shard_that_is_left_out_is_noticed(name: str):
+    careless = [one for one in mutants(OF_SHARDS[name], "postgresql") if OF_WHICH_SHARD.match(one.what)]
+    assert [one.what for one in careless if not strays(one.text, SHARDED)] == []
+    assert careless or "values" in OF_SHARDS[name] or name in ("call_off", "mend.no_lock")
+
+
+ONE = "shard_id = cast(:shard_id as integer)"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"select from matrixsched.shard_locks where {ONE}", []),
+        (f"select from matrixsched.shard_locks where {ONE} or locked", ["shard_locks"]),
+        ("select from matrixsched.shard_locks where shard_id = any (cast(:shard_id as integer[]))", ["shard_locks"]),
+        (f"select from matrixsched.shard_locks l join matrixsched.incoming_queue i on i.{ONE} where l.{ONE}", []),
+        (
+            "select from matrixsched.shard_locks l join matrixsched.incoming_queue i on i.shard_id = l.shard_id "
+            f"where l.{ONE}",
+            ["incoming_queue"],
+        ),
+        (
+            f"with mine as (select shard_id from matrixsched.shard_locks where {ONE}) "
+            "delete from matrixsched.incoming_queue i using mine m where i.shard_id = m.shard_id",
+            ["incoming_queue"],
+        ),
+        (
+            f"select (select true from matrixsched.incoming_queue i where i.{ONE}) from matrixsched.shard_locks",
+            ["shard_locks"],
+        ),
+        ("insert into matrixsched.incoming_queue (shard_id) values (cast(:shard_id as integer))", []),
+        (
+            f"insert into matrixsched.incoming_queue (action_id, shard_id) select 'a', shard_id "
+            f"from matrixsched.shard_locks where {ONE}",
+            ["incoming_queue"],
+        ),
+    ],
+)
+def test_only_the_parameter_itself_binds_a_table(text: str, found: list[str]):
+    assert strays(text, SHARDED) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("select from matrixsched.shard_locks", []),
+        (
+            "select from matrixsched.shard_locks l join matrixsched.incoming_queue i on i.shard_id = l.shard_id",
+            [],
+        ),
+        ("select from matrixsched.shard_locks l cross join matrixsched.incoming_queue i", ["incoming_queue"]),
+        (
+            "select from matrixsched.shard_locks where exists (select from matrixsched.incoming_queue where lane = '')",
+            ["incoming_queue"],
+        ),
+    ],
+)
+def test_what_is_read_beside_others_without_the_shard_is_noticed(text: str, found: list[str]):
+    assert unjoined(text, SHARDED) == found
+
+
+def test_locks_count_as_writes():
+    assert writes("select from matrixsched.shard_locks for update skip locked") == {"shard_locks"}
+    assert writes("select from matrixsched.shard_locks") == set()
