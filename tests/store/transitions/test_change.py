@@ -267,7 +267,7 @@ async def test_what_is_not_run_after_all_keeps_its_row(scene: Scene, is_moved: b
     if is_moved:
         await scene.sync()
     change = scene.change(**await seen(scene))
-    await scene.run(scene.do.call_off(change.guid))
+    await scene.run(scene.do.call_off(change.shard, change.guid))
     assert await scene.run(scene.do.reschedule(change, revive=True, tell=False)) is None
     await scene.check_one_live_row()
 
