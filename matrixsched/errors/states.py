@@ -41,7 +41,7 @@ class ActionFinished(MatrixSchedError):
 class ActionNotAsSeen(MatrixSchedError):
     """An attempt at the action began or ended since it was read: to run it now would run it once more."""
 
-    remedy = "Read the action again with get() and decide anew."
+    remedy = "Read the action again and decide anew."
 
     def __init__(self, action_id: str) -> None:
         super().__init__(f"an attempt at action {action_id!r} began or ended since it was read")
@@ -71,7 +71,7 @@ class TemplateInUse(MatrixSchedError):
 class GuidMismatch(MatrixSchedError):
     """Somebody changed the action since its guid was read."""
 
-    remedy = "Read the action again with get() and decide anew."
+    remedy = "Read the action again and decide anew."
 
     def __init__(self, action_id: str, expected: UUID, found: UUID | None) -> None:
         super().__init__(f"action {action_id!r} was expected at guid {expected} but is at {found or 'none'}")

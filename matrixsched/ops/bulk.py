@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
+from uuid import UUID
 
 from matrixsched.app import App
 from matrixsched.calls import Scheduled
@@ -191,6 +192,15 @@ class Part:
         )
 
 
+Look = tuple[UUID, State, bool, datetime | None]
+"""By which it is told whether an attempt began or ended, or somebody changed it."""
+
+
+def look_of(action: Action) -> Look:
+    status = action.status
+    return action.meta.guid, status.state, status.running, status.last_ended_at
+
+
 @dataclass(slots=True)
 class Tally:
     """What became of them; also before anything was done."""
@@ -204,6 +214,8 @@ class Tally:
     skipped: int = 0
     left_running: int = 0
     """Of those that were skipped."""
+    shown: dict[str, Look] | None = None
+    """Only what still looks as it was shown to whoever decided is changed, if this is given."""
 
     @property
     def facts(self) -> Facts:
@@ -218,7 +230,8 @@ class Tally:
     def is_changed(self, action: Action) -> bool:
         """Whether the verb changes it as it stands; if not, it is counted as skipped."""
         is_left = self.leaves_running and action.status.running
-        if action.status.state in ALLOWED[self.verb] and not is_left:
+        is_as_shown = self.shown is None or self.shown.get(action.id) == look_of(action)
+        if action.status.state in ALLOWED[self.verb] and is_as_shown and not is_left:
             return True
         self.skipped += 1
         self.left_running += is_left
@@ -226,9 +239,16 @@ class Tally:
 
 
 async def count(
-    app: App, verb: Verb, selection: Chosen, *, count_max: int | None = None, leaves_running: bool = False
+    app: App,
+    verb: Verb,
+    selection: Chosen,
+    *,
+    count_max: int | None = None,
+    leaves_running: bool = False,
+    shown: dict[str, Look] | None = None,
 ) -> Tally:
-    """How many there are that the verb would change, which is nothing yet; counting stops at `count_max`."""
+    """How many there are that the verb would change, which is nothing yet; counting stops at `count_max`. How they
+    look is put into `shown`."""
     tally = Tally(verb, leaves_running)
     async for action in selection.of(app):
         if tally.matched == count_max:
@@ -236,6 +256,8 @@ async def count(
         tally.matched += 1
         tally.is_changed(action)
         tally.running += action.status.running
+        if shown is not None:
+            shown[action.id] = look_of(action)
     return tally
 
 

@@ -11,7 +11,7 @@ import pytest
 from matrixsched import Action, App, Retry, every
 from matrixsched.clock import ManualClock
 from matrixsched.ops import bulk
-from matrixsched.ops.bulk import Tally
+from matrixsched.ops.bulk import Look, Selection, Tally
 from matrixsched.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -110,3 +110,40 @@ async def test_what_is_as_it_was_seen_is_run(app: App, work: Work) -> None:
     tally = await work.change(Late(await app.get("a"), nothing))
     await work.run()
     assert (work.runs, tally.changed) == (["work"], 1)
+
+
+async def counted_and_then_changed(app: App, meanwhile: Callable[[], Awaitable[object]]) -> Tally:
+    """As the command does: it asks between the two."""
+    selection, shown = Selection(ids=["a"]), dict[str, Look]()
+    assert (await bulk.count(app, "run_now", selection, shown=shown)).matched == 1
+    await meanwhile()
+    tally = Tally("run_now", shown=shown)
+    await bulk.change(app, selection, tally, lambda done: None)
+    return tally
+
+
+@pytest.mark.parametrize("handler", ["work", "fail"])
+async def test_what_ran_while_the_question_was_open_does_not_run_twice(app: App, work: Work, handler: str) -> None:
+    await app.schedule(handler, id="a")
+    tally = await counted_and_then_changed(app, work.run)
+    await work.run()
+    assert work.runs == [handler]
+    assert (tally.changed, tally.skipped) == (0, 1)
+
+
+async def test_what_began_while_the_question_was_open_does_not_run_twice(app: App, work: Work) -> None:
+    await app.schedule("work", id="a")
+    beginning = Worker(app)
+    tally = await counted_and_then_changed(app, beginning.intake.step)
+    await beginning.run_due()
+    await work.run()
+    assert work.runs == ["work"]
+    assert (tally.changed, tally.skipped) == (0, 1)
+
+
+async def test_what_had_ended_when_it_was_shown_is_run_again(app: App, work: Work) -> None:
+    await app.schedule("work", id="a")
+    await work.run()
+    tally = await counted_and_then_changed(app, nothing)
+    await work.run()
+    assert (work.runs, tally.changed) == (["work", "work"], 1)

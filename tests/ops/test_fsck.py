@@ -9,12 +9,25 @@ from random import Random
 
 import anyio
 import pytest
-from support.damage import FOREIGN, LITTER, MENDABLE, QUEUED, Damage, Site, counters, dead, lost, misplaced
+from support.damage import (
+    FOREIGN,
+    LITTER,
+    MENDABLE,
+    QUEUED,
+    Damage,
+    Site,
+    counters,
+    dead,
+    early_in_incoming,
+    late,
+    lost,
+    misplaced,
+)
 from support.scene import SHARDS, Scene
 
 from matrixsched import Acquired, App, Cancel, Retry, RetryAt, State, call, every
 from matrixsched.clock import ManualClock
-from matrixsched.ops import fsck
+from matrixsched.ops import bulk, fsck
 from matrixsched.ops.fsck import Outcome, Report
 from matrixsched.rules.faults import Fault, Finding
 from matrixsched.rules.names import shard_of
@@ -364,6 +377,13 @@ async def test_a_mend_that_is_sent_twice_does_nothing_the_second_time(
     assert [one.outcome for one in await fsck.mended(app, found)] == [Outcome.MENDED]
     assert [one.outcome for one in await fsck.mended(app, found)] == [Outcome.GONE]
     assert (await check(app)).litter == 0
+
+
+@pytest.mark.parametrize("damage", [early_in_incoming, late, lost])
+async def test_what_was_mended_can_be_run_now_as_it_was_seen(app: App, clock: ManualClock, damage: Damage) -> None:
+    (found,) = await damaged(app, clock, damage)
+    assert [one.outcome for one in await fsck.mended(app, [found])] == [Outcome.MENDED]
+    assert (await bulk.run_as_seen(app, await app.get(found.subject))).changed
 
 
 async def test_an_action_whose_row_came_twice_is_run_once(app: App, clock: ManualClock) -> None:

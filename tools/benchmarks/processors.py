@@ -38,6 +38,7 @@ class Meter:
         """Sessions of others."""
         self._elapsed_s = 0.0
         self._ending = threading.Event()
+        self._failed: list[Exception] = []
 
     def __enter__(self) -> Self:
         self._look()
@@ -54,6 +55,12 @@ class Meter:
         self._look()
         self._elapsed_s = time.monotonic() - self._begun
         self._connection.close()
+        if self._failed:
+            raise self._failed[0]
+
+    def has_seen_sessions(self, name: str) -> bool:
+        """If not, they are not on this machine, and what is told of it is not all."""
+        return any(owner == name for pid, owner in self._owners.items() if pid not in self._processes.values())
 
     def busy(self, name: str) -> float:
         """How many processors were at work for it, on average."""
@@ -61,8 +68,11 @@ class Meter:
         return sum(self._after[pid] - self._before.get(pid, 0.0) for pid in pids) / self._elapsed_s
 
     def _look_again_and_again(self) -> None:
-        while not self._ending.wait(EVERY_S):
-            self._look()
+        try:
+            while not self._ending.wait(EVERY_S):
+                self._look()
+        except Exception as error:  # for whoever waits for the end of the block
+            self._failed.append(error)
 
     def _look(self) -> None:
         sessions = dict(self._connection.execute(SESSIONS).fetchall())

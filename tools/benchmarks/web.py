@@ -14,9 +14,10 @@ import httpx
 from benchmarks.draining import Drains
 from benchmarks.gates import add_gated, zone_of
 from benchmarks.measuring import Figure, Measured, Run, run_loop
+from benchmarks.places import Place
 from benchmarks.staging import AGO, LATER, stage
 from benchmarks.statements import SEMAPHORE_TASKS
-from benchmarks.tabs import Tabs, metering
+from benchmarks.tabs import TIMES_AS_OFTEN, Tabs, metering
 from matrixsched import Retry
 from matrixsched.calls import call
 from matrixsched.ops.web.serving import keep_what_is_there
@@ -169,32 +170,62 @@ def _furnish(run: Run) -> None:
     run.place.settle()
 
 
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A drain with tabs beside it, or without."""
+
+    rate: float
+    busy: float
+    """Processors at work for it."""
+    tabs: Tabs | None = None
+
+    @property
+    def per_processor(self) -> float:
+        """Actions for a second of a processor, which others on the machine disturb less than the rate."""
+        return self.rate / self.busy
+
+
 def drain_watched(run: Run) -> Measured:
-    """processor time of five open tabs of the dashboard, as a share of the drain beside them; its rate; and to none"""
+    """what five open tabs of the dashboard take of a drain: processor time, theirs and what it uses more; its rate"""
     longer = replace(run, scale=replace(run.scale, due=run.scale.due * TIMES_DUE))
-    with run.place.beside() as place:
-        watched, alone = Drains(longer, turns=TURNS), Drains(replace(longer, place=place), turns=TURNS)
-        watched.prepare()
-        alone.prepare()
-        opened: list[Tabs] = []
-        for turn in range(TURNS):
-            # Who is first has the fresher tables: they change places.
-            for drains in (watched, alone) if turn % 2 else (alone, watched):
-                drains.schedule()
-                # Whoever is alone is metered as well: that takes some of its time, too.
-                with Tabs.of(run.place) if drains is watched else metering(place) as tabs:
-                    drains.drain()
-                opened += [tabs] if isinstance(tabs, Tabs) else []
-        to_none = [ours / other for ours, other in zip(watched.rates, alone.rates, strict=True)]
-        figures = [
-            Figure("share", statistics.median(100 * tabs.busy / tabs.drain_busy for tabs in opened), "%"),
-            Figure("rate", statistics.median(watched.rates), "/s"),
-            Figure("to none", statistics.median(to_none), "share"),
-            Figure("looks", sum(tabs.looks for tabs in opened) / sum(tabs.open_s for tabs in opened), "/s"),
-            Figure("tabs", statistics.median(100 * tabs.busy for tabs in opened), "%"),
-            Figure("drain", statistics.median(100 * tabs.drain_busy for tabs in opened), "%"),
-        ]
-        return Measured(figures, [*watched.violations(), *alone.violations(), *check_all_shown(opened)])
+    drains = Drains(longer, turns=2 * TURNS)
+    drains.prepare()
+    pairs = [_pair(drains, run.place, watched_first=bool(turn % 2)) for turn in range(TURNS)]
+    opened = [watched.tabs for watched, _ in pairs if watched.tabs is not None]
+    figures = [
+        Figure("cost", statistics.median(cost_of(watched, alone) for watched, alone in pairs), "%"),
+        Figure("rate", statistics.median(watched.rate for watched, _ in pairs), "/s"),
+        Figure("to none", statistics.median(watched.rate / alone.rate for watched, alone in pairs), "share"),
+        Figure("looks", sum(tabs.looks for tabs in opened) / sum(tabs.open_s for tabs in opened), "/s"),
+        Figure("tabs", statistics.median(100 * tabs.busy for tabs in opened), "%"),
+        Figure("drain", statistics.median(100 * watched.busy for watched, _ in pairs), "%"),
+    ]
+    return Measured(figures, [*drains.violations(), *check_all_shown(opened)])
+
+
+def _pair(drains: Drains, place: Place, *, watched_first: bool) -> tuple[Arm, Arm]:
+    """In one installation and next to each other: drains that are not differ by more than tabs can take."""
+    arms = {is_watched: _arm(drains, place, is_watched) for is_watched in (watched_first, not watched_first)}
+    return arms[True], arms[False]
+
+
+def _arm(drains: Drains, place: Place, is_watched: bool) -> Arm:
+    drains.schedule()
+    if is_watched:
+        with Tabs.of(place) as tabs:
+            drains.drain()
+        return Arm(drains.rates[-1], tabs.drain_busy, tabs)
+    with metering(place) as meter:
+        drains.drain()
+    return Arm(drains.rates[-1], meter.busy("drain"))
+
+
+def cost_of(watched: Arm, alone: Arm) -> float:
+    """In percent of the drain: what it needs more for each action, and what the tabs need, when they look as often as
+    pages do."""
+    assert watched.tabs is not None
+    needs_more = alone.per_processor / watched.per_processor - 1
+    return 100 * (needs_more + watched.tabs.busy / watched.busy) / TIMES_AS_OFTEN
 
 
 def check_all_shown(opened: Sequence[Tabs]) -> list[str]:

@@ -261,10 +261,13 @@ _NEXT = "See one of them: `matrixsched actions show{options} ID`."
 
 def _change(given: Given, verb: Verb, selection: Selection, *, yes: bool, as_json: bool) -> None:
     app = given.app()
+    # Those that are run now are named one by one, so that they fit in here: what begins or ends before the question is
+    # answered is left, or it would run twice.
+    shown: dict[str, bulk.Look] | None = {} if verb == "run_now" else None
 
     async def counted() -> Tally:
         async with app:
-            return await bulk.count(app, verb, selection)
+            return await bulk.count(app, verb, selection, shown=shown)
 
     expected = run(counted)
     many = expected.matched - expected.skipped
@@ -277,7 +280,7 @@ def _change(given: Given, verb: Verb, selection: Selection, *, yes: bool, as_jso
         show_facts(expected.facts, as_json=as_json)
         raise end_unconfirmed(given)
 
-    done = Tally(verb)
+    done = Tally(verb, shown=shown)
 
     async def changed() -> None:
         with progress(verb.replace("_", " "), expected.matched) as told:

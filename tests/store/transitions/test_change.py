@@ -240,6 +240,14 @@ async def test_what_is_as_it_was_seen_is_run_once_and_leaves_no_row_behind(scene
     assert await scene.sync() == []
 
 
+async def test_what_lost_its_row_is_run_all_the_same(scene: Scene) -> None:
+    await scene.schedule(delay=HOUR)
+    await scene.sql("delete from matrixsched.incoming_queue")
+    assert await scene.reschedule(revive=True, **await seen(scene)) is not None
+    (attempt,) = await scene.sync()
+    assert attempt.claim.guid == (await scene.action()).meta.guid
+
+
 async def test_what_was_started_since_it_was_seen_is_not_run_once_more(scene: Scene) -> None:
     await scene.schedule()
     before = await seen(scene)

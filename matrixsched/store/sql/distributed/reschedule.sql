@@ -38,13 +38,23 @@ incoming as materialized ( -- written with the action
                             for update of i skip locked) i
      where cast(:seen_state as text) = 'live'
 ),
+lost as materialized ( -- no row stands for it, so that nobody can have begun: it is run by this
+    select true as is_lost
+      from wanted w
+     where not exists (select from matrixsched.processing_queue p
+                        where p.shard_id = cast(:shard_id as integer) and p.action_id = w.action_id
+                          and p.action_guid = w.action_guid)
+       and not exists (select from matrixsched.incoming_queue i
+                        where i.shard_id = cast(:shard_id as integer) and i.created_at = w.updated_at
+                          and i.action_id = w.action_id and i.action_guid = w.action_guid)
+),
 request as (
     insert into matrixsched.action_requests (shard_id, request_guid, created_at)
     select cast(:shard_id as integer), cast(:request_guid as uuid), {now} from wanted
      where not exists (select from matrixsched.action_requests r
                         where r.shard_id = cast(:shard_id as integer) and r.request_guid = cast(:action_guid as uuid))
        and (cast(:seen_state as text) is distinct from 'live'
-            or exists (select from waiting) or exists (select from incoming))
+            or exists (select from waiting) or exists (select from incoming) or exists (select from lost))
     on conflict do nothing
     returning request_guid
 ),

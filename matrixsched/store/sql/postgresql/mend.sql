@@ -116,11 +116,12 @@ update matrixsched.processing_queue set scheduled_at = {now} + cast(:reach as in
 returning action_id as subject, cast(action_guid as text) as guid;
 
 -- name: time
--- Rows of incoming never change, for whoever moves one has to find it where it was: another one takes its place.
+-- Rows of incoming never change, for whoever moves one has to find it where it was: another one takes its place, as old as its
+-- action, by which it is looked for.
 with given as materialized (
     select a.*
       from unnest(cast(:subjects as text[]), cast(:guids as uuid[])) as g (action_id, action_guid)
-     cross join lateral (select a.action_id, a.action_guid, a.scheduled_at, a.expires_at, a.lane
+     cross join lateral (select a.action_id, a.action_guid, a.scheduled_at, a.expires_at, a.lane, a.updated_at
                            from matrixsched.scheduled_actions a
                           where a.shard_id = cast(:shard_id as integer) and a.action_id = g.action_id
                             and a.action_guid = g.action_guid and a.state = 'live'
@@ -141,7 +142,7 @@ gone as (
 ),
 queued as (
     insert into matrixsched.incoming_queue (shard_id, created_at, action_id, action_guid, scheduled_at, lane, expires_at)
-    select distinct cast(:shard_id as integer), {now}, g.action_id, g.action_guid, g.scheduled_at, g.lane, g.expires_at
+    select distinct cast(:shard_id as integer), g.updated_at, g.action_id, g.action_guid, g.scheduled_at, g.lane, g.expires_at
       from given g
       join gone o on o.action_id = g.action_id and o.action_guid = g.action_guid
 ),
