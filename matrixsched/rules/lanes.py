@@ -70,8 +70,11 @@ def key_in(name: str) -> str | None:
     return lane_of(name).key if is_gated(name) else None
 
 
+_GATED = (LIMIT + "|", QUOTA + "|")
+
+
 def is_gated(name: str) -> bool:
-    return name.startswith((LIMIT + "|", QUOTA + "|"))
+    return name.startswith(_GATED)
 
 
 def handler_limit(handler: str) -> str:

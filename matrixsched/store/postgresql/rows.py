@@ -47,6 +47,10 @@ _NOT_RUN = itemgetter("missed", "deferred", "consecutive_failures")
 _ENDED = itemgetter("last_error", "last_started_at", "last_ended_at", "finished_at")
 
 
+_STATES = {state.value: state for state in State}
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
 def action_of(row: Row) -> Action:
     # By position as well: of a list there may be ten thousand.
     terms, limit, outcome = decode_terms(row["terms"]), key_in(row["lane"]), row["last_outcome"]
@@ -56,11 +60,11 @@ def action_of(row: Row) -> Action:
         Spec._make((row["handler"], bytes(row["payload"]), terms, *_SPEC(row), limit, row["expires_at"])),
         Status._make(
             (
-                State(row["state"]),
+                _STATES[row["state"]],
                 *_COUNTED(row),
                 interrupted,
                 *_NOT_RUN(row),
-                None if outcome is None else Outcome(outcome),
+                None if outcome is None else _OUTCOMES[outcome],
                 *_ENDED(row),
             )
         ),

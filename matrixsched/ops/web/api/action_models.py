@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, NotRequired
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, JsonValue, RootModel, SkipValidation, with_config
+from pydantic import ConfigDict, Field, JsonValue, RootModel, with_config
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from matrixsched.app import App
@@ -272,7 +272,7 @@ def _tell_payload(told: ActionTold, stored: bytes) -> None:
 class ActionsTold(Told):
     """A page of actions, in an order that stays the same."""
 
-    items: SkipValidation[list[ActionTold]]
+    items: list[ActionTold]
     next_cursor: str | None = Field(description="For the next page; null: this is the last one.")
 
 
