@@ -44,6 +44,11 @@ def volatile_in(text: str) -> set[str]:
     return {name for name in VOLATILE if name in names or f"{name}(" in text}
 
 
+def choices_in(text: str) -> list[str]:
+    """What it says in CASE and COALESCE."""
+    return [one.sql("postgres").lower() for one in _parsed(text).find_all(exp.Case, exp.Coalesce)]
+
+
 @cache
 def _parsed(text: str) -> exp.Expression:
     return parse_one(text, read="postgres")
