@@ -137,6 +137,7 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         return changed((yield self._ask("cancel", **columns_of_change(change))))
 
     def _be_patient(self, lock_timeout: timedelta | None) -> Conversation[None]:
+        """As long as is said, in a transaction of our own. In a caller's nothing is said, and it stays as it is."""
         if lock_timeout is not None:
             yield self._ask("patience", lock_timeout=milliseconds(lock_timeout))
 
@@ -247,6 +248,8 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         self, shards: Sequence[tuple[int, Sequence[Ended]]], history_max: int
     ) -> Conversation[Mapping[UUID, Answer]]:
         answers: dict[UUID, Answer] = {}
+        if len(shards) > 1:
+            yield self._ask("patience", lock_timeout=None)
         for shard, ours in shards:
             rows = yield self._ask("record", **columns_of_outcomes(ours), shard_id=shard, history_max=history_max)
             found = answers_of(rows)
