@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from simulation.sql_mutants import mutants
-from support.one_shard import choices_in, strays, tables_of, unjoined, volatile_in, writes
+from support.one_shard import choices_in, columnless, strays, tables_of, unjoined, volatile_in, writes
 
 from matrixsched.store.postgresql.distributed.making import COPIED, SHARDED
 from matrixsched.store.statements import load, load_distributed
@@ -87,6 +87,12 @@ def test_the_clock_is_read_beside_a_write_only_to_see_whether_it_is_too_late():
     assert set(reading) == {"now", *TAKING}
     for name in TAKING:
         assert reading[name].count("statement_timestamp()") == len(re.findall(IN_TIME, reading[name])), name
+
+
+def test_what_a_part_of_a_statement_reads_for_the_others_has_a_column():
+    """Where parts are carried out one after another, what one has found is handed on as rows, with columns."""
+    assert {name for name, text in OF_SHARDS.items() if columnless(text)} == set()
+    assert columnless("with a as (select from matrixsched.shard_locks), b as (select 1) select from a, b") == ["a"]
 
 
 def test_beside_tables_of_shards_there_are_only_those_that_are_copied_and_nothing_writes_to_these():

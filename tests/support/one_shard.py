@@ -49,6 +49,12 @@ def choices_in(text: str) -> list[str]:
     return [one.sql("postgres").lower() for one in _parsed(text).find_all(exp.Case, exp.Coalesce)]
 
 
+def columnless(text: str) -> list[str]:
+    """Its common table expressions that hand on rows without columns."""
+    read = [one for one in _parsed(text).find_all(exp.CTE) if isinstance(one.this, exp.Select)]
+    return [one.alias for one in read if not one.this.expressions]
+
+
 @cache
 def _parsed(text: str) -> exp.Expression:
     return parse_one(text, read="postgres")
