@@ -8,7 +8,9 @@ In the distributed form of an installation (PostgreSQL) a statement that writes 
 table. Where its text is the same but for that, `{x.shard_id}`, or `{(select shard_id from x)}`, stands for the shard of
 the rows x and, in this form, for that of the statement, :shard_id; `{place}`, or `{x.place}`, for where a row lies,
 which in this form is told with its shard. Where it is another one, it is in sql/distributed/. `{now}` is always the
-parameter there: engines with several nodes let no function beside a write tell the time.
+parameter there, asked a moment before: engines with several nodes let no function beside a write tell the time, but for
+a bare comparison. `and {in_time}` is one: false in a statement that reaches the server so late that this time must not
+be used any more; without it in the other form, whose time is that of the statement itself.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ _NOW = {
     "sqlite": ":now",
 }
 _GIVEN_NOW = "cast(:now as timestamptz)"
+_IN_TIME = "(statement_timestamp() < cast(:late_at as timestamptz)) is not false"
+_AND_IN_TIME = re.compile(r"\s+and \{in_time\}")
 _LATER = re.compile(r"\{now\} ([+-]) (cast\(:\w+ as interval\)|interval '[^']*')")
 _SHARD = re.compile(r"\{((?:\w+\.)?shard_id|\(select shard_id from \w+\))\}")
 _PLACE = re.compile(r"\{(\w+\.)?place\}")
@@ -73,14 +77,14 @@ def statement(dialect: Dialect, installation: str, name: str, text: str, *, is_d
 
 
 def _of_any_shard(text: str) -> str:
-    return _PLACE.sub(r"\1ctid", _SHARD.sub(r"\1", text))
+    return _PLACE.sub(r"\1ctid", _SHARD.sub(r"\1", _AND_IN_TIME.sub("", text)))
 
 
 def _of_one_shard(text: str) -> str:
     shard = "cast(:shard_id as integer)"
     # Of days of 24 hours, whatever the zone of a session: so nothing that is called here is less than immutable.
     later = _LATER.sub(r"(({now} at time zone 'UTC' \1 \2) at time zone 'UTC')", text)
-    text = later.replace("{now}", _GIVEN_NOW)
+    text = later.replace("{now}", _GIVEN_NOW).replace("{in_time}", _IN_TIME)
     return _PLACE.sub(rf"\1shard_id = {shard} and \1ctid", _SHARD.sub(shard, text))
 
 

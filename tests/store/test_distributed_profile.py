@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from simulation.sql_mutants import mutants
-from support.one_shard import strays, tables_of, unjoined, volatile_in, writes
+from support.one_shard import choices_in, columnless, strays, tables_of, unjoined, volatile_in, writes
 
 from matrixsched.store.postgresql.distributed.making import COPIED, SHARDED
 from matrixsched.store.statements import load, load_distributed
@@ -44,6 +44,9 @@ TWO_SHARDS = {"mend.misplaced"}
 """`fsck --repair` brings an action into its shard: refused where another node has that, and nothing is changed."""
 SEVERAL_QUESTIONS = {"standing"}
 """It asks about a shard and about all of them, for an explanation."""
+TAKING = {"acquire_shard.take", "beat_shard", "claim", "extend", "keep_chore", "move", "take_chore"}
+"""What takes, claims or prolongs something by the time that was asked."""
+IN_TIME = r"(?:and|where) \(statement_timestamp\(\) < cast\(:late_at as timestamptz\)\) is not false\s"
 BESIDE_OTHERS = {"find_in_installation.others", "gate_report.lanes", "standing"}
 """Reads that also name tables which are neither spread nor copied."""
 
@@ -75,7 +78,21 @@ def test_what_writes_to_a_shard_calls_no_volatile_function():
 def test_what_writes_to_a_shard_calls_nothing_that_is_less_than_immutable_in_a_choice():
     """Citus evaluates such a call before it sends a statement, and refuses it inside of CASE and COALESCE."""
     for name, text in OF_SHARDS.items():
-        assert not writes(text) or not re.search(r"statement_timestamp|cast\(:now as timestamptz\) [+-]", text), name
+        assert not writes(text) or not re.search(r"cast\(:now as timestamptz\) [+-] (cast|interval)", text), name
+        assert not writes(text) or "statement_timestamp" not in "".join(choices_in(text)), name
+
+
+def test_the_clock_is_read_beside_a_write_only_to_see_whether_it_is_too_late():
+    reading = {name: one.text for name, one in STATEMENTS.items() if "statement_timestamp" in one.text}
+    assert set(reading) == {"now", *TAKING}
+    for name in TAKING:
+        assert reading[name].count("statement_timestamp()") == len(re.findall(IN_TIME, reading[name])), name
+
+
+def test_what_a_part_of_a_statement_reads_for_the_others_has_a_column():
+    """Where parts are carried out one after another, what one has found is handed on as rows, with columns."""
+    assert {name for name, text in OF_SHARDS.items() if columnless(text)} == set()
+    assert columnless("with a as (select from matrixsched.shard_locks), b as (select 1) select from a, b") == ["a"]
 
 
 def test_beside_tables_of_shards_there_are_only_those_that_are_copied_and_nothing_writes_to_these():

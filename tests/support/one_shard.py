@@ -44,6 +44,17 @@ def volatile_in(text: str) -> set[str]:
     return {name for name in VOLATILE if name in names or f"{name}(" in text}
 
 
+def choices_in(text: str) -> list[str]:
+    """What it says in CASE and COALESCE."""
+    return [one.sql("postgres").lower() for one in _parsed(text).find_all(exp.Case, exp.Coalesce)]
+
+
+def columnless(text: str) -> list[str]:
+    """Its common table expressions that hand on rows without columns."""
+    read = [one for one in _parsed(text).find_all(exp.CTE) if isinstance(one.this, exp.Select)]
+    return [one.alias for one in read if not one.this.expressions]
+
+
 @cache
 def _parsed(text: str) -> exp.Expression:
     return parse_one(text, read="postgres")

@@ -29,7 +29,7 @@ from matrixsched.store.postgresql.distributed.grouping import by_shard
 from matrixsched.store.postgresql.distributed.hygiene import DistributedHygiene
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load_distributed
-from matrixsched.store.transition import Conversation, Row, Transaction, Transition, transaction, transition
+from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition, transaction, transition
 from matrixsched.store.values import (
     GATED_LANES_MAX,
     Acquired,
@@ -53,6 +53,9 @@ LOOK_ANEW = timedelta(milliseconds=10)
 class DistributedTransitions(DistributedHygiene, PostgresTransitions):
     def _load(self, installation: str) -> Mapping[str, Statement]:
         return load_distributed(installation)
+
+    def _ask(self, name: str, **parameters: object) -> Ask:
+        return super()._ask(name, **parameters, late_at=None)  # tests own the clock, or `timed` says it
 
     # What users change.
 
@@ -134,6 +137,7 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         return changed((yield self._ask("cancel", **columns_of_change(change))))
 
     def _be_patient(self, lock_timeout: timedelta | None) -> Conversation[None]:
+        """As long as is said, in a transaction of our own. In a caller's nothing is said, and it stays as it is."""
         if lock_timeout is not None:
             yield self._ask("patience", lock_timeout=milliseconds(lock_timeout))
 
@@ -244,6 +248,8 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         self, shards: Sequence[tuple[int, Sequence[Ended]]], history_max: int
     ) -> Conversation[Mapping[UUID, Answer]]:
         answers: dict[UUID, Answer] = {}
+        if len(shards) > 1:
+            yield self._ask("patience", lock_timeout=None)
         for shard, ours in shards:
             rows = yield self._ask("record", **columns_of_outcomes(ours), shard_id=shard, history_max=history_max)
             found = answers_of(rows)

@@ -121,6 +121,7 @@ with free as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
      where l.shard_id = cast(:shard_id as integer)
+       and {in_time} -- else the last heartbeat of a live holder may seem to be that of a clock which was set back
        and (not l.locked
             or l.last_heartbeat_at < {now} - cast(:lease as interval)
             or l.last_heartbeat_at > {now} + cast(:lease as interval))

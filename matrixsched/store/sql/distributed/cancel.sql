@@ -2,7 +2,7 @@
 -- queue rows are dead from here on, so none of them starts again. The new guid is among the requests, too (carried_out): if
 -- it is called off meanwhile, the statement fails as a whole. Waits for other writers of the action, at most lock_timeout.
 with wanted as materialized (
-    select from matrixsched.scheduled_actions s
+    select true as wanted from matrixsched.scheduled_actions s
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
        and s.state = 'live'
        and (cast(:expected_guid as uuid) is null or s.action_guid = cast(:expected_guid as uuid))

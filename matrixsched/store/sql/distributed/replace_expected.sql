@@ -1,7 +1,7 @@
 -- replace_expected (distributed). Promise: as schedule, but only over an action that is still at the guid the caller read.
 -- The new guid is among the requests, too (carried_out). Waits for other writers of the action, at most lock_timeout.
 with wanted as materialized (
-    select from matrixsched.scheduled_actions s
+    select true as wanted from matrixsched.scheduled_actions s
      where s.shard_id = cast(:shard_id as integer) and s.action_id = cast(:action_id as text)
        and s.action_guid = cast(:expected_guid as uuid)
        /* pause point: replace_expected_lock */

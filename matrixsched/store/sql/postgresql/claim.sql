@@ -19,6 +19,7 @@ with fence as materialized (
     select l.shard_id
       from matrixsched.shard_locks l
      where l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
+       and {in_time}
        -- Looking for work here costs nothing; a row lock taken in vain costs a flush of the WAL.
        and (select true from unnest(cast(:lanes as text[])) as s (lane)
              cross join lateral (select from matrixsched.processing_queue q

@@ -3,4 +3,5 @@
 update matrixsched.chores
    set held_until = {now} + cast(:lease as interval), position = cast(:position as text)
  where name = cast(:chore as text) and held_by = cast(:holder as uuid)
+   and {in_time}
 returning name;

@@ -10,6 +10,7 @@ with seen as materialized (
     select l.shard_id, l.last_lock_guid
       from matrixsched.shard_locks l
      where {now} < cast(:not_after as timestamptz) -- null without :holder
+       and {in_time}
        and l.shard_id = cast(:shard_id as integer)
        and l.last_lock_guid <> cast(:sync_guid as uuid) -- or it was carried out already
        and (select true from matrixsched.incoming_queue q
@@ -29,6 +30,7 @@ held as materialized (
       from matrixsched.shard_locks l
      where cast(:holder as text) is null
        and l.shard_id = cast(:shard_id as integer) and l.last_lock_guid = cast(:sync_guid as uuid) and l.locked
+       and {in_time}
        and (select true from matrixsched.incoming_queue q
              where q.shard_id = cast(:shard_id as integer)
              order by q.created_at limit 1)

@@ -5,6 +5,7 @@ with free as materialized (
     select c.name
       from matrixsched.chores c
      where c.name = cast(:chore as text)
+       and {in_time}
        and case when c.held_by is null
                 then c.done_at is null or c.done_at <= {now} - cast(:every as interval)
                      or c.done_at > {now} -- by a clock that was set back since
