@@ -1,0 +1,62 @@
+"""Chores of an installation in distributed form: each goes over the shards in more steps than one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from support.distributed import SHARDS, a_store, held
+from support.scene import Scene
+
+from matrixsched import State
+from matrixsched.clock import ManualClock
+
+pytestmark = pytest.mark.anyio
+
+LONG_AGO = timedelta(days=9)
+WEEK = timedelta(days=7)
+
+
+@pytest.fixture
+async def scene(postgres_dsn: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[Scene]:
+    async with a_store(postgres_dsn, clock) as store:
+        yield Scene(store, clock)
+
+
+@pytest.mark.parametrize("instants", [1, 3], ids=["at one instant", "two at an instant"])
+@pytest.mark.parametrize(
+    ("others", "pruned"), [("false", [5, 5, 3]), ("action_id = 'a02'", [5, 5, 2]), ("action_id < 'a07'", [5, 1])]
+)
+async def test_pruning_goes_past_what_somebody_holds(
+    scene: Scene, postgres_dsn: str, others: str, pruned: list[int], instants: int
+):
+    """Also where all of a batch, or more, is held; of those that ended at one instant none is left out."""
+    for number in range(13):
+        await scene.schedule(f"a{number:02}", shard=number % SHARDS)
+        await scene.cancel(f"a{number:02}", shard=number % SHARDS)
+        scene.clock.advance(timedelta(microseconds=number % instants))
+    scene.clock.advance(LONG_AGO)
+    await scene.schedule("live")
+    prune = scene.do.prune_actions
+    async with held(postgres_dsn, f"select from matrixsched.scheduled_actions where {others} or action_id = 'live'"):
+        gone = [await scene.run(prune(State.CANCELLED, keep=WEEK, limit=5)) for _ in pruned]
+    assert gone == pruned
+    left = 13 - sum(pruned)
+    assert await scene.run(prune(State.CANCELLED, keep=WEEK, limit=99)) == left
+    assert [row["action_id"] for row in await scene.table("scheduled_actions")] == ["live"]
+
+
+async def test_requests_beside_some_that_somebody_holds_are_forgotten(scene: Scene, postgres_dsn: str):
+    for shard in (0, 0, 0, 1, 1, 3, 3):
+        await scene.schedule(shard=shard)
+        scene.clock.advance(timedelta(microseconds=1))
+    scene.clock.advance(LONG_AGO)
+    await scene.schedule(shard=2)
+    forget = scene.do.prune_requests
+    async with held(postgres_dsn, "select from matrixsched.action_requests where shard_id = 0"):
+        gone = [await scene.run(forget(keep=WEEK, limit=3)) for _ in range(2)]
+    assert gone == [3, 1]
+    assert await scene.run(forget(keep=WEEK, limit=2)) == 2
+    assert await scene.run(forget(keep=WEEK, limit=2)) == 1
+    assert [row["shard_id"] for row in await scene.table("action_requests")] == [2]
