@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from support.distributed import SHARDS, a_store, held
+from support.interleaving import World, a_world, install
 from support.scene import Scene
 
 from matrixsched import State
 from matrixsched.clock import ManualClock
+from matrixsched.rules.lanes import Lane
+from matrixsched.store.transition import Transaction
 
 pytestmark = pytest.mark.anyio
 
@@ -60,3 +63,42 @@ async def test_requests_beside_some_that_somebody_holds_are_forgotten(scene: Sce
     assert await scene.run(forget(keep=WEEK, limit=2)) == 2
     assert await scene.run(forget(keep=WEEK, limit=2)) == 1
     assert [row["shard_id"] for row in await scene.table("action_requests")] == [2]
+
+
+@pytest.fixture
+async def world(postgres_dsn: str, anyio_backend: str) -> AsyncIterator[World]:
+    """Sessions on an installation in distributed form."""
+    await install(postgres_dsn, distributed=True)
+    async with a_world(postgres_dsn, is_distributed=True) as world:
+        yield world
+
+
+async def list_lane(world: World, lane: str, *, ready_at: datetime) -> None:
+    """As whoever puts rows into a lane says when to look at it."""
+    await world.watcher.execute(
+        "insert into matrixsched.held_lanes (lane, priority, handler, ready_at) values ($1, 0, 'greet', $2) "
+        "on conflict (lane) do update set ready_at = excluded.ready_at",
+        lane,
+        ready_at,
+    )
+
+
+async def listed(world: World) -> set[str]:
+    return {row["lane"] for row in await world.rows("select lane from matrixsched.held_lanes")}
+
+
+@pytest.mark.direct("its sessions are held between two statements")
+@pytest.mark.parametrize("was_listed", [True, False])
+async def test_a_lane_that_somebody_lists_after_it_was_seen_to_be_empty_stays_listed(world: World, was_listed: bool):
+    empty, filled = (Lane(handler="greet", key=key).name for key in ("empty", "filled"))
+    for lane in [empty, filled] if was_listed else [empty]:
+        await list_lane(world, lane, ready_at=world.now)
+    relisting = world.do.relist_lanes(every=timedelta(0))
+    assert isinstance(relisting, Transaction)
+    steps = await world.stepping(relisting)
+    await steps.past("relist_lanes.heads")
+    await list_lane(world, filled, ready_at=world.now + timedelta(seconds=1))
+    assert await steps.finish() == 0
+    assert await listed(world) == {filled}
+    assert await world.run(world.do.relist_lanes(every=timedelta(0))) == 0
+    assert await listed(world) == set()

@@ -169,12 +169,17 @@ class DistributedHygiene(PostgresHygiene, PostgresGating, PostgresTemplates):
         turns = yield self._ask("relist_lanes.turn", every=every)
         if not turns:
             return None
+        listed = yield self._ask("relist_lanes.listed")
         heads = yield self._ask("relist_lanes.heads")
+        filled = {head["lane"] for head in heads}
+        empty = [one for one in listed if one["lane"] not in filled]
         (row,) = yield self._ask(
             "relist_lanes.lanes",
             lanes=[head["lane"] for head in heads],
             scheduled_at=[head["scheduled_at"] for head in heads],
             open=[head["is_open"] for head in heads],
+            empty=[one["lane"] for one in empty],
+            empty_ready_at=[one["ready_at"] for one in empty],
             was_set_back=turns[0]["was_set_back"],
             look_again=look_again,
         )
