@@ -41,10 +41,12 @@ def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-@pytest.fixture
-async def store(postgres_dsn: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[Store]:
-    """Of an installation in distributed form, opened after it was made."""
-    async with a_store(postgres_dsn, clock) as store:
+@pytest.fixture(params=["by the clock", "by the database"])
+async def store(
+    request: pytest.FixtureRequest, postgres_dsn: str, clock: ManualClock, anyio_backend: str
+) -> AsyncIterator[Store]:
+    """Of an installation in distributed form, opened after it was made. The database's own time is asked first."""
+    async with a_store(postgres_dsn, clock if request.param == "by the clock" else None) as store:
         yield store
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.distributed import SHARDS, a_store, held
+from support.distributed import SHARDS, a_store, held, put
 from support.interleaving import World, a_world, install
-from support.scene import Scene
+from support.scene import LEASE, Scene, done
 
 from matrixsched import State
 from matrixsched.clock import ManualClock
 from matrixsched.rules.lanes import Lane
 from matrixsched.store.transition import Transaction
+from matrixsched.store.values import Extension, Holding
 
 pytestmark = pytest.mark.anyio
 
@@ -102,3 +103,27 @@ async def test_a_lane_that_somebody_lists_after_it_was_seen_to_be_empty_stays_li
     assert await listed(world) == {filled}
     assert await world.run(world.do.relist_lanes(every=timedelta(0))) == 0
     assert await listed(world) == set()
+
+
+async def test_chores_go_by_the_time_of_the_database(postgres_dsn: str, clock: ManualClock, anyio_backend: str):
+    async with a_store(postgres_dsn, None) as store:
+        await do_all(Scene(store, clock))
+
+
+async def do_all(scene: Scene) -> None:
+    await put(scene, 0, 1, 2, 3)
+    await scene.schedule("later", at=datetime(2100, 1, 1, tzinfo=UTC))
+    while attempts := await scene.sync():
+        (attempt, *_) = attempts
+        assert await scene.run(scene.do.extend([Holding(attempt.claim, LEASE)], attempt_lease=LEASE)) == {
+            attempt.claim.guid: Extension.EXTENDED
+        }
+        await scene.record(*(done(one) for one in attempts))
+    at_once = timedelta(0)
+    pruned = [await scene.run(scene.do.prune_actions(State.DONE, keep=at_once, limit=3)) for _ in range(3)]
+    assert pruned == [3, 1, 0]
+    assert (await scene.run(scene.do.expire_waiting(limit=9))).gone == 0
+    assert await scene.run(scene.do.relist_lanes(every=timedelta(hours=1))) == 0
+    assert await scene.run(scene.do.relist_lanes(every=timedelta(hours=1))) is None
+    assert [row["action_id"] for row in await scene.table("scheduled_actions")] == ["later"]
+    assert await scene.run(scene.do.prune_requests(keep=at_once, limit=99)) == 5
