@@ -18,4 +18,4 @@ create table matrixsched.action_requests (
 -- By whoever asks whether it was carried out and does not know where.
 create index action_requests_guid on matrixsched.action_requests (request_guid);
 
-create index action_requests_created on matrixsched.action_requests (created_at);
+create index action_requests_created on matrixsched.action_requests (shard_id, created_at);

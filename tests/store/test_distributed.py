@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
+from itertools import permutations
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from support.distributed import SHARDS, a_store, put
 from support.drivers import connect_psycopg
 from support.scene import LEASE, Scene, done
 
 from matrixsched import App, State, call
 from matrixsched.clock import ManualClock
 from matrixsched.errors import ActionExists, DistributedUnsupported, FormMismatch, SchemaMissing
+from matrixsched.rules.action import EVENT
 from matrixsched.store.opening import open_store
 from matrixsched.store.postgresql.distributed.making import SHARDED, distributing
+from matrixsched.store.postgresql.distributed.transitions import as_tried
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transaction, Transition
 from matrixsched.store.values import Acquired, Answer
 
 pytestmark = pytest.mark.anyio
 
-SHARDS = 4
 TABLES = "select relname from pg_class where relnamespace = 'matrixsched'::regnamespace"
 KEYS = """
 select t.relname, pg_get_constraintdef(k.oid)
@@ -38,14 +41,13 @@ def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-@pytest.fixture
-async def store(postgres_dsn: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[Store]:
-    """Of an installation in distributed form, opened after it was made."""
-    await App(postgres_dsn).init(shards=SHARDS, distributed=True)
-    store = open_store(postgres_dsn, clock=clock)
-    await store.open()
-    yield store
-    await store.close()
+@pytest.fixture(params=["by the clock", "by the database"])
+async def store(
+    request: pytest.FixtureRequest, postgres_dsn: str, clock: ManualClock, anyio_backend: str
+) -> AsyncIterator[Store]:
+    """Of an installation in distributed form, opened after it was made. The database's own time is asked first."""
+    async with a_store(postgres_dsn, clock if request.param == "by the clock" else None) as store:
+        yield store
 
 
 # Making one.
@@ -122,9 +124,9 @@ def test_with_citus_the_tables_are_spread_together_by_shard_and_limits_are_copie
 class Halting:
     """A worker that asks for a shard and can be kept from taking what it found."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, sync_guid: UUID | None = None) -> None:
         self._store = store
-        self.sync_guid = uuid4()
+        self.sync_guid = sync_guid or uuid4()
         asked = store.transitions.acquire_shard(sync_guid=self.sync_guid, holder="w", lease=LEASE, lanes=())
         self._conversation = asked.begin()
         self._ask = next(self._conversation)
@@ -162,11 +164,6 @@ def scene(store: Store, clock: ManualClock) -> Scene:
     return Scene(store, clock)
 
 
-async def put(scene: Scene, *shards: int) -> None:
-    for shard in shards:
-        await scene.schedule(f"in {shard}", shard=shard)
-
-
 async def test_of_two_that_found_the_same_shard_one_gets_it_and_the_other_rests(store: Store, scene: Scene):
     await put(scene, 2)
     first, second = Halting(store), Halting(store)
@@ -188,6 +185,37 @@ async def test_of_two_that_found_the_same_shards_each_gets_another_one(store: St
     (won, tried), (other, tried_too) = await first.take(), await second.take()
     assert (won.shard, tried) == (1, [1])
     assert (other.shard, tried_too) == (3, [1, 3])
+
+
+async def test_those_that_found_the_same_shards_try_the_first_and_then_each_another_one(store: Store, scene: Scene):
+    await put(scene, 0, 1, 2, 3)
+    first, *others = [Halting(store, UUID(int=lot)) for lot in range(6)]
+    for one in (first, *others):
+        await one.look()
+    assert (await first.take())[1] == [0]
+    tried = [(await other.take())[1] for other in others]
+    assert {shards[0] for shards in tried} == {0}
+    assert {shards[1] for shards in tried} == {1, 2, 3}
+
+
+def test_after_the_first_the_lot_decides_among_equals_only():
+    shards, ranks = [7, 5, 3, 1, 4, 2], [1, 1, 1, 1, 2, 2]
+    orders = [as_tried(shards, ranks, UUID(int=lot)) for lot in range(50)]
+    assert {(order[0], *sorted(order[1:4])) for order in orders} == {(7, 1, 3, 5)}
+    assert {tuple(order[4:]) for order in orders} == {(4, 2), (2, 4)}
+    assert {tuple(order[1:4]) for order in orders} == set(permutations((5, 3, 1)))
+    assert as_tried([], [], UUID(int=1)) == []
+
+
+async def test_one_with_an_event_is_tried_before_those_without(store: Store, scene: Scene):
+    await put(scene, 0, 1)
+    for shard in (2, 3):
+        await scene.schedule("event", shard=shard, lane=EVENT)
+    first, *others = [Halting(store, UUID(int=lot)) for lot in range(6)]
+    for one in (first, *others):
+        await one.look()
+    await first.take()
+    assert [(await other.take())[1][:2] for other in others] == [[2, 3]] * 5
 
 
 async def test_a_shard_whose_work_was_done_meanwhile_is_not_taken(store: Store, scene: Scene):

@@ -27,7 +27,7 @@ PLAN = "a window is planned for the whole fleet"
 READ_OVER_SHARDS = {
     LOOKED_FOR: {
         *("acquire_shard.look", "acquire_shard.rest", "cancel_template.look", "expire_waiting.late"),
-        *("prune_action_requests.old", "prune_actions.old", "relist_lanes.heads", "spend.filled"),
+        *("prune_action_requests.shards", "prune_actions.old", "relist_lanes.heads", "spend.filled"),
         *("sweep_dead.look", "sweep_history.look"),
     },
     KEYED: {"find"},

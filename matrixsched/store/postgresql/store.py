@@ -175,7 +175,7 @@ class PostgresStore:
             if isinstance(error, Exception):
                 raise self._connecting(error) from None
             raise
-        self._transitions.take(is_distributed=is_distributed)
+        self._transitions.become(is_distributed=is_distributed)
         self._pool = pool
 
     async def _is_distributed(self, connection: asyncpg.Connection) -> bool:
@@ -373,7 +373,7 @@ class PostgresStore:
                 # One at a time from here on; the others wait, then find everything applied.
                 await connection.execute(f"lock table {prefix}migrations in exclusive mode")
                 applied = await self._apply(connection, shard_count, distributed)
-            self._transitions.take(is_distributed=await self._is_distributed(connection))
+            self._transitions.become(is_distributed=await self._is_distributed(connection))
             return applied
         except _INIT_RACES:
             raise

@@ -22,25 +22,42 @@ from matrixsched.store.values import Expiry, Stopped, SweepPosition, Swept, mark
 class DistributedHygiene(PostgresHygiene, PostgresGating, PostgresTemplates):
     @transition
     def prune_actions(self, state: State, *, keep: timedelta, limit: int) -> Conversation[int]:
-        old = yield self._ask("prune_actions.old", state=state, keep=keep, limit=limit)
+        gone, since, met = 0, None, list[str]()
+        while True:
+            old = yield self._ask("prune_actions.old", state=state, keep=keep, since=since, met=met, limit=limit)
+            gone += yield from self._delete_old(old, state, keep, limit - gone)
+            # What somebody holds now is looked at and stays: fewer than the limit must mean that there is no more.
+            if gone >= limit or len(old) < limit:
+                return gone
+            last = old[-1]["finished_at"]
+            met = [*(met if last == since else ()), *_ids([row for row in old if row["finished_at"] == last])]
+            since = last
+
+    def _delete_old(self, old: Sequence[Row], state: State, keep: timedelta, limit: int) -> Conversation[int]:
         gone = 0
         for shard, rows in rows_by_shard(old):
-            (row,) = yield self._ask(
-                "prune_actions.delete", shard_id=shard, action_ids=_ids(rows), state=state, keep=keep
-            )
-            gone += row["gone"]
+            if gone < limit:
+                (row,) = yield self._ask(
+                    "prune_actions.delete",
+                    shard_id=shard,
+                    action_ids=_ids(rows),
+                    state=state,
+                    keep=keep,
+                    limit=limit - gone,
+                )
+                gone += row["gone"]
         return gone
 
     @transition
     def prune_requests(self, *, keep: timedelta, limit: int) -> Conversation[int]:
         (row,) = yield self._ask("prune_requests", keep=keep, limit=limit)
         gone = int(row["gone"])
-        old = yield self._ask("prune_action_requests.old", keep=keep, limit=limit - gone)
-        for found in old:
-            (row,) = yield self._ask(
-                "prune_action_requests.delete", shard_id=found["shard_id"], keep=keep, limit=found["many"]
-            )
-            gone += row["gone"]
+        for found in (yield self._ask("prune_action_requests.shards", keep=keep)):
+            if gone < limit:
+                (row,) = yield self._ask(
+                    "prune_action_requests.delete", shard_id=found["shard_id"], keep=keep, limit=limit - gone
+                )
+                gone += row["gone"]
         return gone
 
     @transition
@@ -152,12 +169,17 @@ class DistributedHygiene(PostgresHygiene, PostgresGating, PostgresTemplates):
         turns = yield self._ask("relist_lanes.turn", every=every)
         if not turns:
             return None
+        listed = yield self._ask("relist_lanes.listed")
         heads = yield self._ask("relist_lanes.heads")
+        filled = {head["lane"] for head in heads}
+        empty = [one for one in listed if one["lane"] not in filled]
         (row,) = yield self._ask(
             "relist_lanes.lanes",
             lanes=[head["lane"] for head in heads],
             scheduled_at=[head["scheduled_at"] for head in heads],
             open=[head["is_open"] for head in heads],
+            empty=[one["lane"] for one in empty],
+            empty_ready_at=[one["ready_at"] for one in empty],
             was_set_back=turns[0]["was_set_back"],
             look_again=look_again,
         )

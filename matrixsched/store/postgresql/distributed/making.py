@@ -7,7 +7,12 @@ from matrixsched.store.statements import namespace, render
 
 FILE = "distributed.sql"
 SHARDED = (
-    *("shard_locks", "scheduled_actions", "incoming_queue", "processing_queue", "attempt_history", "action_requests"),
+    "shard_locks",
+    "scheduled_actions",
+    "incoming_queue",
+    "processing_queue",
+    "attempt_history",
+    "action_requests",
 )
 """Spread by their shard; the rows of a shard are together."""
 COPIED = ("limits",)

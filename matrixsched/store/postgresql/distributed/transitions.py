@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -182,7 +183,7 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
             **wanted,
         )
         holds = gates["are_listed"] or found["are_held"]
-        for shard in found["shards"]:
+        for shard in as_tried(found["shards"], found["ranks"], sync_guid):
             rows = yield self._ask("acquire_shard.take", shard_id=shard, sync_guid=sync_guid, holder=holder, **wanted)
             if rows:
                 return _acquired(rows[0], gates, found["priority"], holds=holds)
@@ -267,6 +268,16 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
                 shard_ids=[shard] * len(claims),
                 action_ids=[claim.action_id for claim in claims],
             )
+
+
+def as_tried(shards: Sequence[int], ranks: Sequence[int], sync_guid: UUID) -> list[int]:
+    """The first, whose turn it is; then the others by their rank, equals as the lot falls.
+
+    With a lot of its own for everybody: those that found the same shards would else all wait to lose each of them.
+    """
+    lots = Random(sync_guid.int)
+    others = sorted((rank, lots.random(), shard) for rank, shard in zip(ranks[1:], shards[1:], strict=True))
+    return [*shards[:1], *(shard for _, _, shard in others)]
 
 
 def _acquired(row: Row, gates: Row, priority: int | None, *, holds: bool) -> Acquired:

@@ -1,6 +1,6 @@
 -- acquire_shard (distributed). Promise: as that of PostgreSQL, in steps: which gates are worth a look; which free shards have
--- work, read over all without a lock, the first :shards_max of them; then each in turn is taken by a compare-and-set on its one
--- row, if it is still free and still has work. Whoever comes too late takes the next one, or looks again.
+-- work, read over all without a lock, the first :shards_max of them; then one after the other is taken by a compare-and-set on
+-- its one row, if it is still free and still has work. Whoever comes too late takes another one, or looks again.
 -- Its commit waits for the disk: where shards lie on several nodes, the setting that spares that is not theirs.
 
 -- name: gates
@@ -51,13 +51,10 @@ heads as materialized ( -- of each lane the shard of its first row that may go; 
      order by f.lane, f.scheduled_at
 ),
 chosen as materialized (
-    select l.shard_id,
-           row_number() over (order by
-               w.has_events desc,
-               case cast(:turn as text)
-                    when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
-                    when 'ungated' then cast(not (w.is_ungated is true) as integer) end nulls last,
-               l.last_processing_start_at, l.shard_id) as place
+    select l.shard_id, l.last_processing_start_at, w.has_events,
+           case cast(:turn as text)
+                when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
+                when 'ungated' then cast(not (w.is_ungated is true) as integer) end as turn
       from matrixsched.shard_locks l
       left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
                           where p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
@@ -95,10 +92,17 @@ chosen as materialized (
                         and p.scheduled_at <= {now}
                       limit 1),
                     l.shard_id in (select shard_id from heads where priority = (select min(priority) from heads))) end
-     order by place
+     order by w.has_events desc, turn nulls last, l.last_processing_start_at, l.shard_id
      limit cast(:shards_max as integer)
+),
+placed as materialized (
+    select shard_id,
+           row_number() over (order by has_events desc, turn nulls last, last_processing_start_at, shard_id) as place,
+           dense_rank() over (order by has_events desc, turn nulls last) as rank
+      from chosen
 )
-select {now} as now, array(select shard_id from chosen order by place) as shards,
+select {now} as now, array(select shard_id from placed order by place) as shards,
+       array(select rank from placed order by place) as ranks,
        (select min(priority) from heads) as priority,
        coalesce((select true from matrixsched.processing_queue p
                   where p.lane >= 'limit|' and p.lane < 'quota}'

@@ -1,13 +1,17 @@
--- prune_action_requests (distributed). Promise: as `prune_requests`, for requests of actions: shard after shard.
+-- prune_action_requests (distributed). Promise: as `prune_requests`, for requests of actions: shard after shard, first the one
+-- that has the oldest.
 
--- name: old
-select o.shard_id, count(*) as many
-  from (select shard_id from matrixsched.action_requests
-         where created_at < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC' -- days of 24 hours
-         order by created_at
-         limit cast(:limit as integer)) o
- group by o.shard_id
- order by o.shard_id;
+-- name: shards
+-- Those that have some; one probe of each.
+select l.shard_id
+  from matrixsched.shard_locks l
+ cross join lateral (select r.created_at
+                       from matrixsched.action_requests r
+                      where r.shard_id = l.shard_id
+                        and r.created_at
+                            < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC' -- days of 24 hours
+                      order by r.created_at limit 1) o
+ order by o.created_at, l.shard_id;
 
 -- name: delete
 with old as materialized (

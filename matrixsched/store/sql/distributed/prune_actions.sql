@@ -1,14 +1,16 @@
 -- prune_actions (distributed). Promise: as that of PostgreSQL: the oldest are looked for in all shards, without a lock, and
--- deleted shard after shard, if they are old *when locked*.
+-- deleted shard after shard, :limit of them at the most, if they are old *when locked*.
 
 -- name: old
-select shard_id, action_id
+-- From the last instant on that was looked at before, without those of it that were.
+select shard_id, action_id, finished_at
   from matrixsched.scheduled_actions
  -- Compared as a pair, so that no other index can serve: one by finished_at alone reads all that ended otherwise.
- where (state, finished_at) > (cast(:state as text), timestamptz '-infinity')
+ where (state, finished_at) >= (cast(:state as text), coalesce(cast(:since as timestamptz), timestamptz '-infinity'))
    and (state, finished_at)
        < (cast(:state as text), ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC') -- days of 24 h
    and finished_at is not null
+   and action_id <> all (cast(:met as text[]))
  order by state, finished_at
  limit cast(:limit as integer);
 
@@ -22,6 +24,7 @@ with old as materialized (
                             and a.finished_at < ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC'
                             /* pause point: prune_lock */
                             for update skip locked) a
+     limit cast(:limit as integer)
 ),
 history as (
     delete from matrixsched.attempt_history

@@ -1,5 +1,6 @@
 -- relist_lanes (distributed). Promise: as that of PostgreSQL: by whoever has the turn, in one transaction. What is in the lanes is
--- read over the shards before it is said when to look at them.
+-- read over the shards before it is said when to look at them; which lanes are listed is read before that. So a lane is unlisted
+-- only if it was listed before it was seen to be empty, and nobody said anew when to look at it.
 
 -- name: turn
 select c.name, c.done_at > {now} as was_set_back
@@ -7,6 +8,9 @@ select c.name, c.done_at > {now} as was_set_back
  where c.name = 'lanes' and (c.done_at is null or c.done_at <= {now} - cast(:every as interval) or c.done_at > {now})
    /* pause point: relist_lock */
    for update skip locked;
+
+-- name: listed
+select h.lane, h.ready_at from matrixsched.held_lanes h;
 
 -- name: heads
 -- Of each lane when its first row is due, and whether any may go now.
@@ -52,10 +56,10 @@ put_off as (
 ),
 empty as materialized (
     select h.lane
-      from matrixsched.held_lanes h
-     where h.lane not in (select lane from heads)
+      from unnest(cast(:empty as text[]), cast(:empty_ready_at as timestamptz[])) as e (lane, ready_at)
+      join matrixsched.held_lanes h on h.lane = e.lane and h.ready_at = e.ready_at
      order by h.lane
-       for update skip locked
+       for update of h skip locked
 ),
 gone as (
     delete from matrixsched.held_lanes where lane in (select lane from empty)
