@@ -116,6 +116,6 @@ async def test_a_worker_that_is_frozen_between_the_outcomes_of_two_shards_lets_u
     assert (await scene.action("in 0")).status.last_outcome is None
     changing = scene.do.cancel(scene.change("in 0"), lock_timeout=PATIENCE)
     assert await scene.run(changing) is not None
-    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)):
         await session.execute("commit")
     assert await scene.record(*ended) == [Answer.SUPERSEDED, Answer.RECORDED]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from random import Random
 from typing import Any
 from uuid import UUID
 
+from matrixsched.clock import SeededChance
 from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.lanes import escaped
 from matrixsched.store.postgresql.conversing import (
@@ -275,7 +275,7 @@ def as_tried(shards: Sequence[int], ranks: Sequence[int], sync_guid: UUID) -> li
 
     With a lot of its own for everybody: those that found the same shards would else all wait to lose each of them.
     """
-    lots = Random(sync_guid.int)
+    lots = SeededChance(sync_guid.int)
     others = sorted((rank, lots.random(), shard) for rank, shard in zip(ranks[1:], shards[1:], strict=True))
     return [*shards[:1], *(shard for _, _, shard in others)]
 
