@@ -55,7 +55,7 @@ async def test_init_makes_it_once_and_whoever_opens_it_recognises_it(postgres_ds
     app = App(postgres_dsn)
     assert len(await app.init(shards=SHARDS, distributed=True)) > 0
     assert await app.init(shards=SHARDS, distributed=True) == []
-    assert await app.init(distributed=None) == []
+    assert await app.init() == []
     for one in (app, App(postgres_dsn)):
         async with one:
             assert one.store.transitions.is_distributed  # type: ignore[attr-defined]
@@ -79,6 +79,17 @@ async def test_an_installation_keeps_its_form(postgres_dsn: str, distributed: bo
     async with app, other:
         for one in (app, other):
             assert (await one.schedule("anything", id="a")).created
+
+
+async def test_a_program_that_makes_its_installation_at_each_start_takes_it_as_it_is(
+    postgres_dsn: str, anyio_backend: str
+):
+    await App(postgres_dsn).init(shards=SHARDS, distributed=True)
+    app = App(postgres_dsn)
+    assert await app.init() == []
+    async with app:
+        await app.schedule("anything", id="a", request_id="once")
+    assert rows(postgres_dsn, "select count(*) from matrixsched.action_requests") == [(2,)]
 
 
 async def test_sqlite_has_no_such_form(tmp_path: Path, anyio_backend: str):

@@ -347,7 +347,7 @@ class PostgresStore:
         except Exception as error:
             raise self._connecting(error) from None
 
-    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         check_shard_count(shard_count)
         for races in range(1, 20):
             try:
