@@ -17,8 +17,10 @@ from matrixsched import App, State, call
 from matrixsched.clock import ManualClock
 from matrixsched.errors import ActionExists, DistributedUnsupported, FormMismatch, SchemaMissing
 from matrixsched.store.opening import open_store
+from matrixsched.store.postgresql.connection import PLANNING
 from matrixsched.store.postgresql.distributed.making import SHARDED, distributing
 from matrixsched.store.postgresql.forms import EitherForm
+from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transaction, Transition
@@ -139,6 +141,21 @@ def test_every_transition_is_passed_on():
     told = {name for name in dir(PostgresTransitions) if not name.startswith("_")}
     assert told - {name for name in dir(Transitions) if not name.startswith("_")} == {"asking_now"}
     assert told - {"asking_now"} <= set(vars(EitherForm))
+
+
+@pytest.mark.direct("a session keeps how it plans")
+@pytest.mark.parametrize("distributed", [True, False])
+async def test_plans_are_made_for_any_parameters_only_where_one_node_plans(
+    postgres_dsn: str, distributed: bool, anyio_backend: str
+):
+    await App(postgres_dsn).init(shards=SHARDS, distributed=distributed)
+    store = PostgresStore(postgres_dsn, "default")
+    await store.open()
+    await store.run(store.transitions.installation())
+    (session,) = store._sessions
+    found = {name: await session.fetchval("select current_setting($1)", name) for name in PLANNING}
+    await store.close()
+    assert found == PLANNING | ({"plan_cache_mode": "auto"} if distributed else {})
 
 
 async def test_sqlite_has_no_such_form(tmp_path: Path, anyio_backend: str):

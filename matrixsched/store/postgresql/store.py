@@ -33,7 +33,7 @@ from matrixsched.store.facts import PostgresFacts
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
-from matrixsched.store.postgresql.connection import CONFUSED, Connection, is_closed
+from matrixsched.store.postgresql.connection import CONFUSED, PLANNING, PLANNING_DISTRIBUTED, Connection, is_closed
 from matrixsched.store.postgresql.distributed.making import OLDEST_LIBRARY, distributing
 from matrixsched.store.postgresql.forms import EitherForm
 from matrixsched.store.postgresql.hosts import Hosts, addresses_of
@@ -180,11 +180,12 @@ class PostgresStore:
         await self._suit(connection)
 
     async def _suit(self, connection: Connection) -> None:
-        """Begin a session; the first one reads the form of the installation."""
+        """Let a session plan as suits the form of the installation; the first one reads it."""
         if self._transitions.is_distributed is None:
             with suppress(*_UNTOLD):
                 await self._transitions.installation().converse_async(connection.ask)
-        await connection.begin_session(self._clock.monotonic(), prepares=self._prepared_statements)
+        planning = PLANNING if self._transitions.is_distributed is False else PLANNING_DISTRIBUTED
+        await connection.begin_session(self._clock.monotonic(), prepares=self._prepared_statements, planning=planning)
 
     def _how(self) -> dict[str, Any]:
         return {
