@@ -236,12 +236,12 @@ class App:
     ) -> None:
         await self.close()
 
-    async def init(self, *, shards: int = SHARDS_DEFAULT, distributed: bool | None = False) -> list[str]:
+    async def init(self, *, shards: int = SHARDS_DEFAULT, distributed: bool | None = None) -> list[str]:
         """Create the tables, or bring them to the newest schema; the names of the migrations applied.
 
-        Safe when many processes call it at once. An installation that exists keeps its number of shards and its form:
-        `distributed`, for PostgreSQL whose tables are spread over several nodes by shard, is refused for one that was
-        made without, and the other way round; None takes it as it is.
+        Safe when many processes call it at once. An installation that exists keeps its number of shards and its form.
+        `distributed=True` makes one for PostgreSQL whose tables are spread over several nodes by shard, and is refused
+        for one that exists in the usual form, as False is for a distributed one; None takes it as it is.
         """
         store = self.store.sibling()
         await store.open()

@@ -99,7 +99,7 @@ class SyncApp:
         """What it is connected by; None while it is not."""
         return None if self._life is None else self._store
 
-    def init(self, *, shards: int = SHARDS_DEFAULT, distributed: bool | None = False) -> list[str]:
+    def init(self, *, shards: int = SHARDS_DEFAULT, distributed: bool | None = None) -> list[str]:
         """As App.init."""
         with start_blocking_portal() as portal:
             return portal.call(lambda: self._app.init(shards=shards, distributed=distributed))

@@ -130,8 +130,8 @@ class FormMismatch(MatrixSchedError):
     """The installation exists in another form than was asked for: distributed, or not."""
 
     remedy = (
-        "The form is fixed at init: say --distributed (distributed=True) if it was said then, and only then; or make "
-        "another installation, under another name."
+        "The form is fixed at init: leave --distributed (distributed=…) out to take it as it is, or make another "
+        "installation, under another name."
     )
 
     def __init__(self, installation: str, *, is_distributed: bool) -> None:

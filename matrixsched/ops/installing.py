@@ -9,7 +9,7 @@ from matrixsched.errors import SchemaMismatch
 from matrixsched.ops.render import Facts
 
 
-async def init(app: App, shards: int, *, distributed: bool = False) -> Facts:
+async def init(app: App, shards: int, *, distributed: bool | None = None) -> Facts:
     """Create the tables, or bring them to the newest schema."""
     return await _described(app, await app.init(shards=shards, distributed=distributed))
 
@@ -19,7 +19,7 @@ async def upgrade(app: App) -> Facts:
     with suppress(SchemaMismatch):
         async with app:
             pass
-    return await _described(app, await app.init(distributed=None))
+    return await _described(app, await app.init())
 
 
 async def _described(app: App, applied: list[str]) -> Facts:

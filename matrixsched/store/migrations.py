@@ -17,7 +17,7 @@ from matrixsched.store.values import Installation
 LIBRARY_SCHEMA_VERSION = 9
 """The newest schema this library knows: the number of its last migration."""
 
-OLDEST_SCHEMA_SUPPORTED = 9
+OLDEST_SCHEMA_SUPPORTED = 8
 """The oldest schema this library can still work with."""
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")

@@ -58,11 +58,11 @@ class Store(Protocol):
         """
         ...
 
-    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         """Create the installation or bring it to the newest schema; safe when many do so at once.
 
         Answers with the names of the migrations applied now. An installation that exists keeps its number of shards,
-        and its form: FormMismatch if that is not the one that is asked for; None asks for none.
+        and its form: FormMismatch if another one is asked for. None asks for none, and makes a new one as usual.
         """
         ...
 

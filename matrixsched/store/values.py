@@ -26,6 +26,8 @@ class Installation:
     schema_version: int
     oldest_library: int
     now: datetime
+    is_distributed: bool = False
+    """Never on SQLite."""
 
 
 @dataclass(frozen=True, slots=True)

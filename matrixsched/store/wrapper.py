@@ -53,7 +53,7 @@ class StoreWrapper(ABC):
     async def inspect(self, clock: Clock, *, thorough: bool = False) -> DatabaseFacts:
         return await self._inner.inspect(clock, thorough=thorough)
 
-    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         return await self._inner.upgrade(shard_count, distributed=distributed)
 
     async def drop(self) -> None:

@@ -77,7 +77,7 @@ class PortalStore(StoreWrapper):
     async def close(self) -> None:
         """The stage does that."""
 
-    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         upgrade = partial(self._inner.upgrade, shard_count, distributed=distributed)
         return await anyio.to_thread.run_sync(partial(self._portal.call, upgrade))
 

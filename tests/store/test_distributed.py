@@ -20,10 +20,15 @@ from matrixsched.clock import ManualClock
 from matrixsched.errors import ActionExists, DistributedUnsupported, FormMismatch, SchemaMissing
 from matrixsched.rules.action import EVENT
 from matrixsched.store.opening import open_store
+from matrixsched.store.postgresql.connection import PLANNING
 from matrixsched.store.postgresql.distributed.making import SHARDED, distributing
 from matrixsched.store.postgresql.distributed.transitions import as_tried
+from matrixsched.store.postgresql.forms import EitherForm
+from matrixsched.store.postgresql.store import PostgresStore
+from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Ask, Conversation, Transaction, Transition
+from matrixsched.store.transitions import Transitions
 from matrixsched.store.values import Acquired, Answer
 
 pytestmark = pytest.mark.anyio
@@ -57,10 +62,10 @@ async def test_init_makes_it_once_and_whoever_opens_it_recognises_it(postgres_ds
     app = App(postgres_dsn)
     assert len(await app.init(shards=SHARDS, distributed=True)) > 0
     assert await app.init(shards=SHARDS, distributed=True) == []
-    assert await app.init(distributed=None) == []
+    assert await app.init() == []
     for one in (app, App(postgres_dsn)):
         async with one:
-            assert one.store.transitions.is_distributed  # type: ignore[attr-defined]
+            assert (await one.store.run(one.store.transitions.installation())).is_distributed
             assert (await one.schedule("anything", id="a")).id == "a"
     assert rows(postgres_dsn, "select distributed, oldest_library from matrixsched.installation") == [(True, 9)]
     assert [found for (found,) in rows(postgres_dsn, "select count(*) from matrixsched.action_requests")] == [2]
@@ -81,6 +86,78 @@ async def test_an_installation_keeps_its_form(postgres_dsn: str, distributed: bo
     async with app, other:
         for one in (app, other):
             assert (await one.schedule("anything", id="a")).created
+
+
+async def test_a_program_that_makes_its_installation_at_each_start_takes_it_as_it_is(
+    postgres_dsn: str, anyio_backend: str
+):
+    await App(postgres_dsn).init(shards=SHARDS, distributed=True)
+    app = App(postgres_dsn)
+    assert await app.init() == []
+    async with app:
+        await app.schedule("anything", id="a", request_id="once")
+    assert rows(postgres_dsn, "select count(*) from matrixsched.action_requests") == [(2,)]
+
+
+@pytest.mark.parametrize("distributed", [True, False])
+async def test_a_store_that_is_opened_again_reads_the_form_anew(
+    postgres_dsn: str, distributed: bool, anyio_backend: str
+):
+    store = open_store(postgres_dsn)
+    for form in (distributed, not distributed):
+        await store.open()
+        await store.upgrade(SHARDS, distributed=form)
+        assert (await store.run(store.transitions.installation())).is_distributed is form
+        await store.drop()
+        await store.close()
+
+
+async def test_before_there_is_one_whoever_asks_is_told_so_and_the_next_reads_its_form(
+    postgres_dsn: str, anyio_backend: str
+):
+    store = open_store(postgres_dsn)
+    await store.open()
+    with pytest.raises(SchemaMissing):
+        await store.run(store.transitions.now())
+    await App(postgres_dsn).init(shards=SHARDS, distributed=True)
+    asked: list[str] = []
+    rows: Any = None
+    conversation = store.transitions.backlog(count_max=1).begin()
+
+    async def answer(ask: Ask) -> Any:
+        asked.append(ask.statement.name)
+
+        def once() -> Conversation[Any]:
+            return (yield ask)
+
+        return await store.run(Transition("step", once))
+
+    with suppress(StopIteration):
+        while True:
+            rows = await answer(conversation.send(rows))
+    assert asked == ["installation", "now", "backlog"]
+    await store.close()
+
+
+def test_every_transition_is_passed_on():
+    told = {name for name in dir(PostgresTransitions) if not name.startswith("_")}
+    assert told - {name for name in dir(Transitions) if not name.startswith("_")} == {"asking_now"}
+    assert told - {"asking_now"} <= set(vars(EitherForm))
+
+
+@pytest.mark.direct("a session keeps how it plans")
+@pytest.mark.parametrize("distributed", [True, False])
+async def test_plans_are_made_for_any_parameters_only_where_one_node_plans(
+    postgres_dsn: str, distributed: bool, anyio_backend: str
+):
+    await App(postgres_dsn).init(shards=SHARDS, distributed=distributed)
+    store = PostgresStore(postgres_dsn, "default")
+    await store.open()
+    await store.run(store.transitions.installation())
+    (session,) = store._sessions
+    found = {name: await session.fetchval("select current_setting($1)", name) for name in PLANNING}
+    await store.close()
+    assert found == PLANNING | ({"plan_cache_mode": "auto"} if distributed else {})
 
 
 async def test_sqlite_has_no_such_form(tmp_path: Path, anyio_backend: str):

@@ -112,7 +112,7 @@ async def test_a_newer_schema_that_this_library_may_use_works(store: Store, data
     ("row", "why"),
     [
         ("schema_version = 99, oldest_library = 98", "needs a library that knows schema 98; this one knows 9"),
-        ("schema_version = 1", "is at schema 1, this library needs 9 or newer"),
+        ("schema_version = 1", "is at schema 1, this library needs 8 or newer"),
     ],
 )
 async def test_a_schema_out_of_range_is_refused_with_a_remedy(
@@ -142,13 +142,28 @@ async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds
         async with old:
             await old.schedule("anything", id="a")
     app = App(database_url, clock=clock)
-    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 9 or newer"):
+    with pytest.raises(SchemaMismatch, match="is at schema 1, this library needs 8 or newer"):
         await app.open()
     assert await app.init() == ALL_MIGRATIONS[1:]
     async with app:
         assert (await app.get("a")).meta.id == "a"
         assert sum((await app.prune()).values()) == 0
         assert await app.store.run(app.store.transitions.take_chore(TIDY, UUID(int=1), lease=DAY, every=DAY))
+
+
+@pytest.mark.undistributed("it has no older schemas")
+async def test_the_schema_before_works_as_it_is(database_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as earlier:
+        for module in (postgresql_store, sqlite_database):
+            earlier.setattr(module, "load_migrations", lambda *of: load_migrations(*of)[:8])
+        earlier.setattr(postgresql_store, "LIBRARY_SCHEMA_VERSION", 8)
+        assert await App(database_url, clock=clock).init(shards=4) == ALL_MIGRATIONS[:8]
+    async with App(database_url, clock=clock) as app:
+        assert (await app.store.run(app.store.transitions.installation())).schema_version == 8
+        assert (await app.schedule("anything", id="a", request_id="once")).created
+        assert not (await app.schedule("anything", id="a", request_id="once")).changed
+        assert (await app.cancel("a")).changed
+    assert await app.init() == ALL_MIGRATIONS[8:]
 
 
 def test_every_table_that_changes_says_when_it_is_vacuumed(postgres_dsn: str):

@@ -313,6 +313,7 @@ def _reading() -> Conversation[int]:
 
 @pytest.mark.anyio
 @pytest.mark.direct("plans are kept by a session")
+@pytest.mark.undistributed("each time is planned for what it asks")
 async def test_plans_of_empty_tables_are_made_anew_when_many_rows_come(postgres_dsn: str) -> None:
     await install(postgres_dsn)
     store = PostgresStore(postgres_dsn, "default", connections=1, clock=CLOCK)
@@ -343,7 +344,7 @@ async def test_plans_of_empty_tables_are_made_anew_when_many_rows_come(postgres_
 @pytest.mark.direct("plans are kept by a session")
 async def test_plans_are_made_anew_after_a_while(postgres_dsn: str) -> None:
     connection = await asyncpg.connect(postgres_dsn, connection_class=Connection)
-    await connection.begin_session(100.0, prepares=True)
+    await connection.begin_session(100.0, prepares=True, planning=PLANNING)
     asked: list[str] = []
     with connection.query_logger(lambda record: asked.append(record.query)):
         for now in (101.0, 119.0, 121.0, 122.0):
@@ -356,7 +357,7 @@ async def test_plans_are_made_anew_after_a_while(postgres_dsn: str) -> None:
 @pytest.mark.direct("plans are kept by a session")
 async def test_a_session_is_left_as_it_is_where_statements_are_not_prepared(postgres_dsn: str) -> None:
     connection = await asyncpg.connect(postgres_dsn, connection_class=Connection, statement_cache_size=0)
-    await connection.begin_session(100.0, prepares=False)
+    await connection.begin_session(100.0, prepares=False, planning=PLANNING)
     found = {name: await connection.fetchval("select current_setting($1)", name) for name in PLANNING}
     await connection.renew_plans(1000.0)
     await connection.close()

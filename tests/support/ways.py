@@ -17,10 +17,8 @@ from typing import Any
 
 import pytest
 
-from matrixsched import App
+from matrixsched.errors import FormMismatch
 from matrixsched.store.postgresql.store import PostgresStore
-from matrixsched.store.wrapper import StoreWrapper
-from matrixsched.sync import SyncApp
 
 LEVELS = ("repeatable read", "serializable")
 _DATABASES = {"postgres_dsn", "shared_postgres_dsn", "queues_dsn"}
@@ -83,8 +81,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Tests make installations in many places: in distributed form if they do not say which."""
     if way_of(config).distributed:
-        for makes in (App.init, SyncApp.init, StoreWrapper.upgrade, PostgresStore.upgrade):
-            makes.__kwdefaults__.update(distributed=True)
+        usual = PostgresStore.upgrade
+
+        async def upgrade(store: PostgresStore, shard_count: int, *, distributed: bool | None = None) -> list[str]:
+            if distributed is not None:
+                return await usual(store, shard_count, distributed=distributed)
+            try:
+                return await usual(store, shard_count, distributed=True)
+            except FormMismatch:  # it is as somebody said
+                return await usual(store, shard_count)
+
+        PostgresStore.upgrade = upgrade
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -31,8 +31,9 @@ def init(
         int, typer.Option(min=1, max=SHARDS_MAX, help="Fixed for ever; more allow more workers at once.")
     ] = SHARDS_DEFAULT,
     distributed: Annotated[
-        bool, typer.Option("--distributed", help="Fixed for ever; for PostgreSQL that spreads tables by shard (Citus).")
-    ] = False,
+        bool | None,
+        typer.Option("--distributed", help="Fixed for ever; for PostgreSQL that spreads tables by shard (Citus)."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create the tables, or bring them to the newest schema. Safe to repeat, also by many at once."""

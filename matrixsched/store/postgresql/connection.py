@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -13,6 +13,9 @@ from matrixsched.store.transition import Ask, Row
 PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"}
 """How a session plans that prepares its statements: each once, for whatever it will be asked. Planned anew for each
 batch, most of them take longer to plan than to carry out."""
+PLANNING_DISTRIBUTED = {name: value for name, value in PLANNING.items() if name != "plan_cache_mode"}
+"""In distributed form: an engine with several nodes (Citus) refuses a plan made before the parameters are known, unless
+it sees that the statement is about one shard."""
 PLAN_LIFETIME_S = 20.0
 """How long plans are kept: they suit the tables as they were. One made for a hundred rows reads them all, and would go
 on so when a hundred thousand have come, until the next ANALYZE …"""
@@ -24,10 +27,6 @@ RENEWAL_TIMEOUT_S = 2.0
 CONFUSED = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 _ISOLATION = "current_setting('transaction_isolation')"
-_SET_PLANNING = ", ".join(  # what the server does not know is left out
-    f"case when current_setting('{name}', true) is not null then set_config('{name}', '{value}', false) end"
-    for name, value in PLANNING.items()
-)
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc]
@@ -47,13 +46,13 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         # Nothing is to be reset for the next one of us, and the round trip would be as long as many a statement.
         return ""
 
-    async def begin_session(self, now: float, *, prepares: bool) -> None:
+    async def begin_session(self, now: float, *, prepares: bool, planning: Mapping[str, str]) -> None:
         """Say how to plan where statements are prepared, which is not behind a pooler: that would hand it on to others.
         For the same reason the isolation is not set but found out; where an operator chose another default, each
         transition says it with its BEGIN, at the price of two round trips."""
-        asked = f"select {_ISOLATION}, {_SET_PLANNING}" if prepares else f"select {_ISOLATION}"
+        asked = ", ".join([_ISOLATION, *(_setting(planning) if prepares else ())])
         self._plans_are_kept, self._planned_at = prepares, now
-        self.is_read_committed = await self.fetchval(asked) == "read committed"
+        self.is_read_committed = await self.fetchval(f"select {asked}") == "read committed"
 
     def use(self, in_use: bool) -> None:
         self.is_in_use = in_use
@@ -80,6 +79,14 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
             self._planned = frozenset()
             self._planned_for = self._most_rows = 1 if is_old else self._most_rows
             self._planned_at = now
+
+
+def _setting(planning: Mapping[str, str]) -> list[str]:
+    """What sets it; what the server does not know is left out."""
+    return [
+        f"case when current_setting('{name}', true) is not null then set_config('{name}', '{value}', false) end"
+        for name, value in planning.items()
+    ]
 
 
 async def connect(*where: Any, **how: Any) -> asyncpg.Connection:

@@ -8,7 +8,7 @@ ever. So the first refusal ends everything that we have there, and whoever comes
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -33,7 +33,7 @@ from matrixsched.store.facts import PostgresFacts
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
-from matrixsched.store.postgresql.connection import CONFUSED, Connection, is_closed
+from matrixsched.store.postgresql.connection import CONFUSED, PLANNING, PLANNING_DISTRIBUTED, Connection, is_closed
 from matrixsched.store.postgresql.distributed.making import OLDEST_LIBRARY, distributing
 from matrixsched.store.postgresql.forms import EitherForm
 from matrixsched.store.postgresql.hosts import Hosts, addresses_of
@@ -63,12 +63,8 @@ _CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _DEMOTED = (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched)
 """What a server answers that takes no writes, and what we are told where none of several does."""
 _IS_READ_ONLY = "select pg_is_in_recovery() or cast(current_setting('default_transaction_read_only') as boolean)"
-_NO_FORM = (
-    asyncpg.UndefinedTableError,
-    asyncpg.UndefinedColumnError,
-    asyncpg.InvalidSchemaNameError,
-    asyncpg.InsufficientPrivilegeError,
-)
+_UNTOLD = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.InsufficientPrivilegeError)
+"""Why the form of an installation cannot be told yet; whoever asks for something says it."""
 _INIT_RACES = (
     asyncpg.UniqueViolationError,
     asyncpg.DuplicateObjectError,
@@ -119,7 +115,7 @@ class PostgresStore:
 
     @property
     def transitions(self) -> Transitions:
-        return cast(Transitions, self._transitions)
+        return self._transitions
 
     @property
     def description(self) -> str:
@@ -168,30 +164,28 @@ class PostgresStore:
         except Exception as error:
             raise self._connecting(error) from None
         try:
-            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                is_distributed = await self._is_distributed(connection)
+            self._transitions.forget()
+            async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S):
+                pass  # its session has read the form
         except BaseException as error:
             pool.terminate()  # also when cancelled: nobody would close what is not ours yet
             if isinstance(error, Exception):
                 raise self._connecting(error) from None
             raise
-        self._transitions.become(is_distributed=is_distributed)
         self._pool = pool
-
-    async def _is_distributed(self, connection: asyncpg.Connection) -> bool:
-        """Whether the installation is in distributed form; not if there is none, or one that is older than that."""
-        try:
-            return await self._form(connection)
-        except _NO_FORM:
-            return False
-
-    async def _form(self, connection: asyncpg.Connection) -> bool:
-        return bool(await connection.fetchval(f"select distributed from {self._prefix}installation"))  # noqa: S608
 
     async def _begin_session(self, connection: Connection) -> None:
         connection.era = self._era
         self._sessions.add(connection)
-        await connection.begin_session(self._clock.monotonic(), prepares=self._prepared_statements)
+        await self._suit(connection)
+
+    async def _suit(self, connection: Connection) -> None:
+        """Let a session plan as suits the form of the installation; the first one reads it."""
+        if self._transitions.is_distributed is None:
+            with suppress(*_UNTOLD):
+                await self._transitions.installation().converse_async(connection.ask)
+        planning = PLANNING if self._transitions.is_distributed is False else PLANNING_DISTRIBUTED
+        await connection.begin_session(self._clock.monotonic(), prepares=self._prepared_statements, planning=planning)
 
     def _how(self) -> dict[str, Any]:
         return {
@@ -247,7 +241,7 @@ class PostgresStore:
 
     def _is_one_transaction(self, transition: Transition[Any]) -> bool:
         return isinstance(transition, Transaction) or (
-            isinstance(transition, Composed) and self._transitions.is_distributed
+            isinstance(transition, Composed) and self._transitions.is_distributed is not False
         )
 
     async def _connection(self, transition: str = "") -> Connection:
@@ -347,7 +341,7 @@ class PostgresStore:
         except Exception as error:
             raise self._connecting(error) from None
 
-    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         check_shard_count(shard_count)
         for races in range(1, 20):
             try:
@@ -373,7 +367,8 @@ class PostgresStore:
                 # One at a time from here on; the others wait, then find everything applied.
                 await connection.execute(f"lock table {prefix}migrations in exclusive mode")
                 applied = await self._apply(connection, shard_count, distributed)
-            self._transitions.become(is_distributed=await self._is_distributed(connection))
+            self._transitions.forget()
+            await self._suit(connection)
             return applied
         except _INIT_RACES:
             raise
@@ -383,7 +378,7 @@ class PostgresStore:
         finally:
             await self._put_back(connection, broken=False)
 
-    async def _apply(self, connection: asyncpg.Connection, shard_count: int, distributed: bool | None) -> list[str]:
+    async def _apply(self, connection: Connection, shard_count: int, distributed: bool | None) -> list[str]:
         prefix = self._prefix
         rows = await connection.fetch(f"select number, checksum from {prefix}migrations")  # noqa: S608
         applied = {row["number"]: row["checksum"] for row in rows}
@@ -416,13 +411,11 @@ class PostgresStore:
         )
         return [f"{migration.number:04}_{migration.name}" for migration in todo]
 
-    async def _check_form(self, connection: asyncpg.Connection, distributed: bool) -> None:
-        is_distributed = False
-        with suppress(*_NO_FORM):  # it is older than the column
-            async with connection.transaction():
-                is_distributed = await self._form(connection)
-        if is_distributed != distributed:
-            raise FormMismatch(self.installation, is_distributed=is_distributed)
+    async def _check_form(self, connection: Connection, distributed: bool) -> None:
+        self._transitions.forget()
+        facts = await self._transitions.installation().converse_async(connection.ask)
+        if facts.is_distributed != distributed:
+            raise FormMismatch(self.installation, is_distributed=facts.is_distributed)
 
     async def _distribute(self, connection: asyncpg.Connection) -> None:
         on_citus = await connection.fetchval("select exists (select from pg_extension where extname = 'citus')")

@@ -195,7 +195,13 @@ class PostgresTransitions(
     @transition
     def installation(self) -> Conversation[Installation]:
         (row,) = yield self._ask("installation")
-        return Installation(row["shard_count"], row["schema_version"], row["oldest_library"], row["now"])
+        return Installation(
+            shard_count=row["shard_count"],
+            schema_version=row["schema_version"],
+            oldest_library=row["oldest_library"],
+            now=row["now"],
+            is_distributed=row["is_distributed"],
+        )
 
     @transition
     def now(self) -> Conversation[datetime]:

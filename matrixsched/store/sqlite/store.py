@@ -133,7 +133,7 @@ class SqliteStore:
         look = partial(self._database.inspect, clock, thorough=thorough)
         return await anyio.to_thread.run_sync(look, limiter=CapacityLimiter(1))
 
-    async def upgrade(self, shard_count: int, *, distributed: bool | None = False) -> list[str]:
+    async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         check_shard_count(shard_count)
         if distributed:
             raise DistributedUnsupported
