@@ -308,12 +308,12 @@ queued as (
 ),
 gone_incoming as (
     delete from matrixsched.incoming_queue
-     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from incoming))
+     where {place} = any (array(select ctid from incoming))
        and exists (select from moved)
 ),
 gone_processing as (
     delete from matrixsched.processing_queue
-     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from processing))
+     where {place} = any (array(select ctid from processing))
        and exists (select from moved)
 ),
 remembered as (

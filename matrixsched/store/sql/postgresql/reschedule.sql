@@ -86,12 +86,12 @@ queued as (
 ),
 gone_waiting as (
     delete from matrixsched.processing_queue
-     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from waiting))
+     where {place} = any (array(select ctid from waiting))
        and exists (select from written)
 ),
 gone_incoming as (
     delete from matrixsched.incoming_queue
-     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from incoming))
+     where {place} = any (array(select ctid from incoming))
        and exists (select from written)
 ),
 noted as (
