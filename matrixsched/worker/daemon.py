@@ -249,7 +249,8 @@ class Worker:
         if self._is_managed:
             self._start(feeding, "report", self.managing.report, self.managing.report_wakeup)
             self._start(feeding, "manage", self.managing.manage, Wakeup())
-        self._start_later(feeding, "tidy", self.tidying.step)
+        tidy_within_s = min(CHORES_BEGIN_WITHIN_S, self.policy.tidy_every.total_seconds())
+        self._start_later(feeding, "tidy", self.tidying.step, within_s=tidy_within_s)
 
     @property
     def _is_managed(self) -> bool:
