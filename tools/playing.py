@@ -112,15 +112,15 @@ class Play(Protocol):
 def perform(prog: str, chosen: argparse.Namespace, make: Callable[[Place, Scene, Console], Play]) -> int:
     """Let it run on the database that was chosen, and show what comes of it; the exit code."""
 
-    def run(place: Place, stage: Scene, talk: Console) -> Play:
+    def run(place: Place, stage: Scene, talk: Console) -> tuple[Play, list[Check]]:
         play = make(place, stage, talk)
         play.run()
-        return play
+        return play, play.judge()  # while the database is there
 
-    play = played(prog, chosen, run)
-    if play is None:
+    done = played(prog, chosen, run)
+    if done is None:
         return 1
-    checks, shown_on = play.judge(), console()
+    (play, checks), shown_on = done, console()
     if (table := play.table()) is not None:
         shown_on.print(table)
     show_verdicts(checks, shown_on)

@@ -114,7 +114,7 @@ SELECTION = {"--handler": handlers, "--prefix": ids}
 QUEUE = {"--contract": files, "--app": targets}
 
 COMMANDS: dict[str, Command] = {
-    "init": Command((), {"--shards": numbers}, ("--json",)),
+    "init": Command((), {"--shards": numbers}, ("--json", "--distributed")),
     "upgrade": Command((), {}, ("--json",)),
     "settings": Command(
         (),

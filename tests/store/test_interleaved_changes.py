@@ -120,8 +120,8 @@ async def written(world: World) -> UUID:
 
 # What is run now as it was seen.
 
-ROW_KEPT = Mutant("reschedule", "and ctid = any (array(select ctid from waiting))", "and false")
-NEW_ROW_KEPT = Mutant("reschedule", "and ctid = any (array(select ctid from incoming))", "and false")
+ROW_KEPT = Mutant("reschedule", "where ctid = any (array(select ctid from waiting)) and", "where false and")
+NEW_ROW_KEPT = Mutant("reschedule", "where ctid = any (array(select ctid from incoming)) and", "where false and")
 ROW_UNLOCKED = Mutant(
     "reschedule", "and (p.claimed_by is null or p.scheduled_at <= {now}) for update of p skip locked", ""
 )

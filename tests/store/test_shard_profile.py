@@ -36,6 +36,7 @@ SEVERAL_SHARDS: dict[str, dict[str, dict[str, int]]] = {
         "claim": {"processing_queue": 1},
         "move": {"incoming_queue": 1, "processing_queue": 1},
         "record": {"attempt_history": 1},
+        "reschedule": {"incoming_queue": 1, "processing_queue": 1},
     },
     CHORE: {
         "expire_waiting": {"processing_queue": 3, "scheduled_actions": 3, "attempt_history": 1},
@@ -85,6 +86,7 @@ SEVERAL_SHARDS: dict[str, dict[str, dict[str, int]]] = {
         "mend.lane": {"processing_queue": 1},
         "mend.lease": {"processing_queue": 1},
         "mend.lock_time": {"shard_locks": 1},
+        "mend.misplaced": {"incoming_queue": 1, "processing_queue": 1},
         "mend.time": {"incoming_queue": 1, "processing_queue": 1},
         "mend.twice": {"incoming_queue": 1},
         "mend.unwanted": {"incoming_queue": 1, "processing_queue": 1},
