@@ -21,7 +21,7 @@ from matrixsched.store.postgresql.store import CONNECTIONS_DEFAULT, SIBLING_CONN
 from matrixsched.worker.intake import CONTENDED_REST_S, WAKE_JITTER_S
 from matrixsched.worker.policy import WorkerPolicy
 from matrixsched.worker.reporting import REPORT_EVERY_S
-from matrixsched.worker.restraint import VAIN_SHARE
+from matrixsched.worker.restraint import HOLD_MAX_S, LOOK_S, LOOK_SHARD_S, VAIN_SHARE
 
 ROOT = Path(__file__).resolve().parent.parent
 MINUTES = 10
@@ -116,7 +116,8 @@ def test_what_was_read_is_what_stands_in_the_source() -> None:
     assert known("LANE_JITTER_S") == WAKE_JITTER_S / 2
     assert known("OVERDUE_REST_S") == CONTENDED_REST_S
     assert known("REPORT_EVERY_S") == REPORT_EVERY_S
-    assert known("VAIN_SHARE") == VAIN_SHARE
+    assert (known("VAIN_SHARE"), known("HOLD_MAX_S")) == (VAIN_SHARE, HOLD_MAX_S)
+    assert (known("LOOK_US"), known("LOOK_SHARD_US")) == pytest.approx((LOOK_S * 1e6, LOOK_SHARD_S * 1e6))
     assert known("TIDY_EVERY_S") == policy.tidy_every.total_seconds()
     assert known("POOL_CONNECTIONS") == CONNECTIONS_DEFAULT
     assert known("LEASE_CONNECTIONS") <= SIBLING_CONNECTIONS

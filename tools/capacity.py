@@ -32,9 +32,9 @@ from sizing import assumptions  # noqa: E402
 from sizing.assumptions import Known  # noqa: E402
 from sizing.by_chance import Play  # noqa: E402
 from sizing.fleet import Fleet  # noqa: E402
-from sizing.formulae import Looking, Looks, hold_s, looks_of  # noqa: E402
+from sizing.formulae import Looking, Looks, looks_of  # noqa: E402
 from sizing.measuring import measure  # noqa: E402
-from sizing.reckoning import Quantity, breaks, reckon  # noqa: E402
+from sizing.reckoning import Quantity, breaks, hold_s, reckon  # noqa: E402
 from support.postgres import PostgresUnavailable, start_postgres  # noqa: E402
 
 BREAKS_SHOWN = 6
@@ -200,6 +200,9 @@ def known_ones() -> Iterator[tuple[str, Known]]:
 # --- the check ---
 
 
+REST_MAX_S = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     name: str
@@ -216,15 +219,10 @@ def a_case(name: str, *, workers: int, shards: int, rate: float, look_s: float, 
         answer_s=look_s / 2,
         early_s=look_s / 4,
         visit_s=2 * look_s,
-        rest_max=1.0,
+        rest_max=REST_MAX_S,
         jitter_s=assumptions.LANE_JITTER_S.value,
         overdue_rest_s=assumptions.OVERDUE_REST_S.value,
-        hold_s=hold_s(
-            (assumptions.LOOK_US.value + shards * assumptions.LOOK_SHARD_US.value) * 1e-6,
-            workers=workers,
-            vain_share=assumptions.VAIN_SHARE.value,
-            longest_s=assumptions.HOLD_MAX_S.value,
-        ),
+        hold_s=hold_s(workers, shards, REST_MAX_S),
     )
     return Case(name, one, seconds)
 

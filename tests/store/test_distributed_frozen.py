@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from support.distributed import a_store
 from support.drivers import connect_asyncpg
 from support.scene import Scene, done
 
 from matrixsched import App
 from matrixsched.clock import ManualClock
-from matrixsched.store.opening import open_store
 from matrixsched.store.transition import Transaction, Transition
 from matrixsched.store.values import Answer
 
@@ -28,11 +28,8 @@ PATIENCE = timedelta(seconds=20)
 
 @pytest.fixture
 async def scene(postgres_dsn: str, clock: ManualClock, anyio_backend: str) -> AsyncIterator[Scene]:
-    await App(postgres_dsn).init(shards=4, distributed=True)
-    store = open_store(postgres_dsn, clock=clock)
-    await store.open()
-    yield Scene(store, clock)
-    await store.close()
+    async with a_store(postgres_dsn, clock) as store:
+        yield Scene(store, clock)
 
 
 @pytest.fixture

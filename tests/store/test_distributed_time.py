@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
+from support.distributed import a_store
 from support.scene import HANDLER, LEASE, Scene, done
 
-from matrixsched import App
 from matrixsched.clock import ManualClock
-from matrixsched.store.opening import open_store
 from matrixsched.store.transition import Conversation, Transition
 from matrixsched.store.values import Answer, Extension, Holding, Taking, TidyPosition
 
@@ -32,11 +31,8 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 async def scene(postgres_dsn: str, anyio_backend: str) -> AsyncIterator[Scene]:
     """Its clock is not the store's, which asks the database."""
-    await App(postgres_dsn).init(shards=4, distributed=True)
-    store = open_store(postgres_dsn)
-    await store.open()
-    yield Scene(store, ManualClock())
-    await store.close()
+    async with a_store(postgres_dsn, None) as store:
+        yield Scene(store, ManualClock())
 
 
 def late(transition: Transition[T], by: timedelta) -> Transition[T]:

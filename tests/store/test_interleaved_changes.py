@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
-from support.interleaving import Mutant, Taken, World, cured
+from support.interleaving import Mutant, Session, Taken, World, cured
 
 from matrixsched.rules.action import State
 from matrixsched.store.transition import Transition
@@ -135,6 +135,19 @@ def running_as_seen(world: World, action: NewAction) -> Transition[Any]:
     return world.do.reschedule(change, revive=True, tell=False)
 
 
+async def check_that_it_is_refused_at_once(
+    world: World, action: NewAction, holder: Session, *, is_locked: bool
+) -> None:
+    """While somebody has the row in hand; if that is not looked at, it waits, and runs the action once more."""
+    run = await world.start(running_as_seen(world, action))
+    if is_locked:
+        assert await run.answer() is None
+    else:
+        await run.waits()
+    await holder.commit()
+    assert (await run.outcome() is None) == is_locked
+
+
 @cured(the_row_is_not_locked=[ROW_UNLOCKED])
 async def test_what_a_claim_has_in_hand_is_not_run_once_more(world: World, taken_out: Sequence[Taken]) -> None:
     await world.take_out(taken_out)
@@ -143,13 +156,7 @@ async def test_what_a_claim_has_in_hand_is_not_run_once_more(world: World, taken
     await world.run(world.moving(holder, claim_limit=0))
     claiming, claimed = await world.open(world.claiming(holder))
     assert len(claimed.attempts) == 1
-    run = await world.start(running_as_seen(world, action))
-    if taken_out:
-        await run.waits()
-    else:
-        assert await run.answer() is None
-    await claiming.commit()
-    assert (await run.outcome() is None) == (not taken_out)
+    await check_that_it_is_refused_at_once(world, action, claiming, is_locked=not taken_out)
 
 
 @cured(the_row_is_not_locked=[NEW_ROW_UNLOCKED])
@@ -158,13 +165,7 @@ async def test_what_a_move_has_in_hand_is_not_run_once_more(world: World, taken_
     (action,) = await world.schedule("a")
     moving, moved = await world.open(world.moving(await world.acquire()))
     assert len(moved.attempts) == 1
-    run = await world.start(running_as_seen(world, action))
-    if taken_out:
-        await run.waits()
-    else:
-        assert await run.answer() is None
-    await moving.commit()
-    assert (await run.outcome() is None) == (not taken_out)
+    await check_that_it_is_refused_at_once(world, action, moving, is_locked=not taken_out)
 
 
 @cured(its_row_is_left=[ROW_KEPT])

@@ -63,7 +63,7 @@ class Reckoning:
 
     @cached_property
     def look_cpu_s(self) -> float:
-        return (known.LOOK_US.value + self.fleet.shards * known.LOOK_SHARD_US.value) * US
+        return look_cpu_s(self.fleet.shards)
 
     @cached_property
     def work_cores(self) -> float:
@@ -88,12 +88,7 @@ class Reckoning:
             rest_max=self.fleet.rest_max,
             jitter_s=known.LANE_JITTER_S.value,
             overdue_rest_s=known.OVERDUE_REST_S.value,
-            hold_s=formulae.hold_s(
-                self.look_cpu_s,
-                workers=self.fleet.workers,
-                vain_share=known.VAIN_SHARE.value,
-                longest_s=min(self.fleet.rest_max, known.HOLD_MAX_S.value),
-            ),
+            hold_s=hold_s(self.fleet.workers, self.fleet.shards, self.fleet.rest_max),
         )
 
     def _slowed(self, look_s: float) -> Looking:
@@ -468,6 +463,17 @@ class Reckoning:
             "five minutes",
             "room above the usual rate: what limits it is the row before",
         )
+
+
+def look_cpu_s(shards: int) -> float:
+    """Of the server's processors, for a look at all shards."""
+    return (known.LOOK_US.value + shards * known.LOOK_SHARD_US.value) * US
+
+
+def hold_s(workers: int, shards: int, rest_max: float) -> float:
+    """How long a worker of such a fleet holds back that has looked in vain twice, on average."""
+    longest_s = min(rest_max, known.HOLD_MAX_S.value)
+    return formulae.hold_s(look_cpu_s(shards), workers=workers, vain_share=known.VAIN_SHARE.value, longest_s=longest_s)
 
 
 def idle_statements(rest_max: float) -> float:

@@ -68,6 +68,17 @@ def columns_of_change(change: Change) -> dict[str, object]:
     }
 
 
+def columns_of_rescheduling(change: Change, *, revive: bool) -> dict[str, object]:
+    seen = change.seen
+    return columns_of_change(change) | {
+        "at": change.at,
+        "delay": change.delay,
+        "revive": revive,
+        "seen_state": None if seen is None else seen.state,
+        "seen_ended_at": None if seen is None else seen.last_ended_at,
+    }
+
+
 def columns_of_claims(claims: Sequence[Claim]) -> dict[str, object]:
     return {
         "shard_ids": [claim.shard for claim in claims],

@@ -27,6 +27,7 @@ from matrixsched.store.postgresql.conversing import (
     columns_of_new_actions,
     columns_of_outcomes,
     columns_of_replacement,
+    columns_of_rescheduling,
     milliseconds,
     written,
 )
@@ -134,12 +135,7 @@ class PostgresTransitions(
     ) -> Conversation[Written | None]:
         rows = yield self._ask(
             "reschedule",
-            **columns_of_change(change),
-            at=change.at,
-            delay=change.delay,
-            revive=revive,
-            seen_state=None if change.seen is None else change.seen.state,
-            seen_ended_at=None if change.seen is None else change.seen.last_ended_at,
+            **columns_of_rescheduling(change, revive=revive),
             lock_timeout=milliseconds(lock_timeout),
             channel=self._channel if tell else None,
         )

@@ -23,6 +23,7 @@ from matrixsched.store.postgresql.conversing import (
     columns_of_new_actions,
     columns_of_outcomes,
     columns_of_replacement,
+    columns_of_rescheduling,
     milliseconds,
     written,
 )
@@ -119,15 +120,7 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         self, change: Change, *, revive: bool, lock_timeout: timedelta | None = None, tell: bool
     ) -> Conversation[Written | None]:
         yield from self._be_patient(lock_timeout)
-        rows = yield self._ask(
-            "reschedule",
-            **columns_of_change(change),
-            at=change.at,
-            delay=change.delay,
-            revive=revive,
-            seen_state=None if change.seen is None else change.seen.state,
-            seen_ended_at=None if change.seen is None else change.seen.last_ended_at,
-        )
+        rows = yield self._ask("reschedule", **columns_of_rescheduling(change, revive=revive))
         if tell and rows:
             yield from self._tell([change.shard])
         return changed(rows)
