@@ -130,7 +130,8 @@ class WindowPlanning:
         """How many rows of each set of lanes are due and not expired; counting stops at what is given for it."""
 
     @abstractmethod
-    def _write_window(self, window: PlannedWindow) -> Conversation[None]: ...
+    def _write_window(self, window: PlannedWindow) -> Conversation[bool]:
+        """Whether it was; False: meanwhile it is over, and nothing was written."""
 
     @abstractmethod
     def templates(self) -> Transition[list[Template]]: ...
@@ -159,18 +160,16 @@ class WindowPlanning:
         begins_at, ends_at = windows.window()
         granted = {Kind(grant.template, grant.priority, grant.inside) for grant in plan.grants if grant.granted}
         served = {lane for kind in granted for lane in selection.messages[kind].lanes}
-        yield from self._write_window(
-            PlannedWindow(
-                begins_at=begins_at,
-                ends_at=ends_at,
-                planned_at=windows.now,
-                planned_by=planned_by,
-                plan=plan,
-                zones_inside={name: sorted(zones) for name, zones in selection.zones_inside.items()},
-                ready_at={lane: windows.now if lane in served else ends_at for lane in sorted(lanes)},
-            )
+        window = PlannedWindow(
+            begins_at=begins_at,
+            ends_at=ends_at,
+            planned_at=windows.now,
+            planned_by=planned_by,
+            plan=plan,
+            zones_inside={name: sorted(zones) for name, zones in selection.zones_inside.items()},
+            ready_at={lane: windows.now if lane in served else ends_at for lane in sorted(lanes)},
         )
-        return Planned.NOW
+        return Planned.NOW if (yield from self._write_window(window)) else Planned.BUSY
 
     def _selection(self, lanes: Sequence[str], windows: WindowsNow) -> Conversation[Selection]:
         """What waits, counted as far as it matters."""

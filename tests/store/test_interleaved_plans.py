@@ -11,12 +11,14 @@ from support.interleaving import HANDLER, Session, World
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.templates import TemplateChange
 from matrixsched.store.planning import KEEP
-from matrixsched.store.transition import Transition
+from matrixsched.store.transition import Transaction, Transition
 from matrixsched.store.values import Planned
 
 pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
+WINDOWS = "select begins_at from matrixsched.quota_windows"
+GRANTS = "select from matrixsched.quota_grants"
 LANES = {name: Lane(handler=HANDLER, template=name) for name in ("news", "promo")}
 
 
@@ -104,3 +106,19 @@ async def test_a_lane_that_somebody_lists_at_this_moment_is_listed_once(world: W
     assert await other.answer()
     rows = await world.rows("select lane from matrixsched.held_lanes")
     assert sorted(row["lane"] for row in rows) == sorted(lane.name for lane in LANES.values())
+
+
+async def test_a_plan_that_is_ready_after_the_end_of_its_window_serves_nobody(world: World):
+    await messages(world)
+    transition = planning(world)
+    assert isinstance(transition, Transaction)
+    plan = await world.stepping(transition)
+    await plan.past("plan_window.count")
+    world.clock.advance(MINUTE)
+    assert await plan.finish() is Planned.BUSY
+    served = "select from matrixsched.templates where last_served_at is not null"
+    assert [await world.rows(text) for text in (WINDOWS, GRANTS, served)] == [[], [], []]
+    assert await planned(world) is Planned.NOW
+    (window,) = await world.rows(WINDOWS)
+    assert window["begins_at"] == world.now
+    assert (len(await world.rows(GRANTS)), len(await world.rows(served))) == (2, 2)

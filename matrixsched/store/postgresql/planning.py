@@ -62,9 +62,9 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
         counted = {row["number"]: row["waiting"] for row in rows}
         return [counted[number] for number in range(1, len(lanes) + 1)]
 
-    def _write_window(self, window: PlannedWindow) -> Conversation[None]:
+    def _write_window(self, window: PlannedWindow) -> Conversation[bool]:
         grants, zones = window.plan.grants, window.zones_inside
-        yield self._ask(
+        written = yield self._ask(
             "plan_window.write",
             begins_at=window.begins_at,
             ends_at=window.ends_at,
@@ -81,6 +81,8 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
             served=list(window.plan.last_served),
             served_at=list(window.plan.last_served.values()),
         )
+        if not written:
+            return False
         parts = [lane_parts(lane) for lane in window.ready_at]
         yield self._ask(
             "plan_window.lanes",
@@ -90,3 +92,4 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
             ready_at=list(window.ready_at.values()),
         )
         yield self._ask("plan_window.forget", keep=KEEP, forget_max=FORGET_MAX)
+        return True

@@ -65,7 +65,7 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
             counts.append(row["waiting"])
         return counts
 
-    def _write_window(self, window: PlannedWindow) -> Conversation[None]:
+    def _write_window(self, window: PlannedWindow) -> Conversation[bool]:
         now, begins_at = in_microseconds(window.planned_at), in_microseconds(window.begins_at)
         plan, zones = window.plan, window.zones_inside
         yield self._ask(
@@ -97,3 +97,4 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
         yield self._each("plan_window.lane", _LANE, lanes)
         yield self._ask("plan_window.forget_grants", keep=span(KEEP), forget_max=FORGET_MAX, now=now)
         yield self._ask("plan_window.forget_windows", keep=span(KEEP), forget_max=FORGET_MAX, now=now)
+        return True

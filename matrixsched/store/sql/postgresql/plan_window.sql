@@ -85,18 +85,22 @@ select k.number, c.waiting
                 limit m.most) counted) c;
 
 -- name: write
+-- A plan that comes after the end of its window is not written: nothing could start by it, and who it calls served was not.
 with planned as (
     insert into matrixsched.quota_windows (begins_at, ends_at, planned_at, planned_by, max_to_send, templates)
-    values (cast(:begins_at as timestamptz), cast(:ends_at as timestamptz), {now}, cast(:planned_by as text),
-            cast(:max_to_send as bigint), cast(:count as integer))
+    select cast(:begins_at as timestamptz), cast(:ends_at as timestamptz), {now}, cast(:planned_by as text),
+           cast(:max_to_send as bigint), cast(:count as integer)
+     where {now} < cast(:ends_at as timestamptz)
+    returning begins_at
 ),
 shares as (
     insert into matrixsched.quota_grants (begins_at, template, priority, inside, zones, waiting, granted,
                                           last_served_at)
-    select cast(:begins_at as timestamptz), g.*
-      from unnest(cast(:templates as text[]), cast(:priorities as integer[]), cast(:insides as boolean[]),
-                  cast(:zones as text[]), cast(:waiting as bigint[]), cast(:granted as bigint[]),
-                  cast(:last_served_at as timestamptz[])) as g
+    select p.begins_at, g.*
+      from planned p
+     cross join unnest(cast(:templates as text[]), cast(:priorities as integer[]), cast(:insides as boolean[]),
+                       cast(:zones as text[]), cast(:waiting as bigint[]), cast(:granted as bigint[]),
+                       cast(:last_served_at as timestamptz[])) as g
 ),
 served as materialized (
     select t.name
@@ -104,12 +108,16 @@ served as materialized (
      where t.name = any (cast(:served as text[]))
      order by t.name
        for no key update skip locked
+),
+noted as (
+    update matrixsched.templates t
+       set last_served_at = g.served_at
+      from planned p
+     cross join served s
+      join unnest(cast(:served as text[]), cast(:served_at as timestamptz[])) as g (name, served_at) on g.name = s.name
+     where t.name = s.name
 )
-update matrixsched.templates t
-   set last_served_at = g.served_at
-  from served s
-  join unnest(cast(:served as text[]), cast(:served_at as timestamptz[])) as g (name, served_at) on g.name = s.name
- where t.name = s.name;
+select begins_at from planned;
 
 -- name: lanes
 with given as materialized (
