@@ -48,6 +48,9 @@ from matrixsched.store.values import (
 
 SHARDS_TRIED_MAX = 8
 """So many shards with work are tried, one after the other, before it is looked for anew."""
+SHARDS_OF_A_TIME = 16
+"""So many shards have their leases prolonged by one time that was asked. By that of the first, the last of hundreds would
+be too late at each turn, and their attempts would be run a second time."""
 LOOK_ANEW = timedelta(milliseconds=10)
 """When to look anew after others took all of them."""
 
@@ -181,7 +184,8 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
             if rows:
                 return _acquired(rows[0], gates, found["priority"], holds=holds)
         next_due_at = None if only_events else (yield from self._next_due_at(gates, found))
-        return Acquired(now=found["now"], shard=None, holds=holds, next_due_at=next_due_at)
+        contended = bool(found["shards"])
+        return Acquired(now=found["now"], shard=None, holds=holds, next_due_at=next_due_at, contended=contended)
 
     def _next_due_at(self, gates: Row, found: Row) -> Conversation[datetime | None]:
         (rest,) = yield self._ask("acquire_shard.rest")
@@ -205,7 +209,9 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
     @transition
     def extend(self, held: Sequence[Holding], *, attempt_lease: timedelta) -> Conversation[Mapping[UUID, Extension]]:
         answers: dict[UUID, Extension] = {}
-        for shard, ours in by_shard(held, _shard_of_holding):
+        for number, (shard, ours) in enumerate(by_shard(held, _shard_of_holding)):
+            if number % SHARDS_OF_A_TIME == 0:
+                yield self.asking_now()
             rows = yield self._ask(
                 "extend",
                 **columns_of_claims([holding.claim for holding in ours]),
