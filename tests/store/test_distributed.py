@@ -135,7 +135,7 @@ async def test_before_there_is_one_whoever_asks_is_told_so_and_the_next_reads_it
     with suppress(StopIteration):
         while True:
             rows = await answer(conversation.send(rows))
-    assert asked == ["installation", "now", "backlog"]
+    assert asked == ["installation", "now", "installation", *["backlog"] * SHARDS]
     await store.close()
 
 

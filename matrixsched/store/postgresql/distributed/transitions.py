@@ -29,6 +29,7 @@ from matrixsched.store.postgresql.conversing import (
 )
 from matrixsched.store.postgresql.distributed.grouping import by_shard
 from matrixsched.store.postgresql.distributed.hygiene import DistributedHygiene
+from matrixsched.store.postgresql.distributed.reports import DistributedReports
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load_distributed
 from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition, transaction, transition
@@ -55,7 +56,7 @@ LOOK_ANEW = timedelta(milliseconds=10)
 """When to look anew after others took all of them."""
 
 
-class DistributedTransitions(DistributedHygiene, PostgresTransitions):
+class DistributedTransitions(DistributedHygiene, DistributedReports, PostgresTransitions):
     def _load(self, installation: str) -> Mapping[str, Statement]:
         return load_distributed(installation)
 
