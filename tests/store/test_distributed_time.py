@@ -50,7 +50,7 @@ def late(transition: Transition[T], by: timedelta) -> Transition[T]:
                 ask = asked.send(rows)
                 rows = yield ask
                 if ask.statement.name == "now":
-                    rows = [{"now": rows[0]["now"] - by}]
+                    rows = [{**rows[0], "now": rows[0]["now"] - by}]
         except StopIteration as end:
             answer: T = end.value
             return answer
@@ -209,7 +209,7 @@ def test_leases_in_hundreds_of_shards_are_prolonged_in_time_however_long_all_of_
     ask = next(conversation)
     while len(asked) < shards:
         if ask.statement.name == "now":
-            rows = [{"now": now}]
+            rows = [{"now": now, "takes_writes": True}]
         else:
             late_at = ask.parameters["late_at"]
             assert isinstance(late_at, datetime)

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from matrixsched.clock import SeededChance
 from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.lanes import escaped
@@ -50,8 +52,8 @@ from matrixsched.store.values import (
 SHARDS_TRIED_MAX = 8
 """So many shards with work are tried, one after the other, before it is looked for anew."""
 SHARDS_OF_A_TIME = 16
-"""So many shards have their leases prolonged by one time that was asked. By that of the first, the last of hundreds would
-be too late at each turn, and their attempts would be run a second time."""
+"""So many shards have their leases prolonged by one time that was asked. By that of the first, the last of hundreds
+would be too late at each turn, and their attempts would be run a second time."""
 LOOK_ANEW = timedelta(milliseconds=10)
 """When to look anew after others took all of them."""
 
@@ -160,6 +162,10 @@ class DistributedTransitions(DistributedHygiene, DistributedReports, PostgresTra
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
     ) -> Conversation[Acquired]:
+        (clock,) = yield self.asking_now()
+        if not clock["takes_writes"]:
+            # Who finds nothing to take only reads, and a demoted server would go on to answer that.
+            raise asyncpg.ReadOnlySQLTransactionError
         (gates,) = yield self._ask(
             "acquire_shard.gates",
             gated_handlers=[escaped(name) for name in gated_handlers],
@@ -249,8 +255,6 @@ class DistributedTransitions(DistributedHygiene, DistributedReports, PostgresTra
         self, shards: Sequence[tuple[int, Sequence[Ended]]], history_max: int
     ) -> Conversation[Mapping[UUID, Answer]]:
         answers: dict[UUID, Answer] = {}
-        if len(shards) > 1:
-            yield self._ask("patience", lock_timeout=None)
         for shard, ours in shards:
             rows = yield self._ask("record", **columns_of_outcomes(ours), shard_id=shard, history_max=history_max)
             found = answers_of(rows)
