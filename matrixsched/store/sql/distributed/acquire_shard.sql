@@ -72,7 +72,7 @@ with probed as materialized (
                             and p.scheduled_at <= {now}
                           limit 1) special on true
       left join lateral (select true as found from matrixsched.processing_queue p
-                          where p.shard_id = l.shard_id and p.lane >= 'limit|' and p.lane < 'quota}'
+                          where p.shard_id = l.shard_id and p.lane >= 'limit|' -- the last lanes; said so, other shards' are not read
                           order by p.lane limit 1) gated on true
 ),
 found as materialized ( -- of each lane the shard of its first row that may go; shards that somebody holds do not count
