@@ -3,7 +3,7 @@ begins and ends."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,6 +24,9 @@ on so when a hundred thousand have come, until the next ANALYZE …"""
 PLANS_OUTGROWN = 8
 """… or until so many times as many rows came at once."""
 RENEWAL_TIMEOUT_S = 2.0
+CONFLICTS_MAX = 5
+"""How often what the database rolled back by itself is done again: a transaction, or a statement that stands alone."""
+CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 ALTERING_MAX_S = 30 * 86_400.0
 """As good as no limit: to say none to asyncpg is to have that of all other statements."""
 IDLE_MAX_S = 2
@@ -47,6 +50,8 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
     era = 0
     """Of the store, when it was opened: see PostgresStore."""
     is_in_use = False
+    rest_after: Callable[[int], Awaitable[None]]
+    """So many conflicts; the store's."""
     _planned: frozenset[str] = frozenset()
     """The transitions whose statements were carried out here since plans were made anew."""
     _plans_are_kept = False
@@ -92,12 +97,22 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         self._planned |= {transition}
 
     async def ask(self, ask: Ask) -> Sequence[Row]:
+        """Carry out a statement. One that stands alone and lost a conflict did nothing, and is carried out again by itself:
+        those before it in the same conversation took effect, and their answers count."""
         statement = ask.statement
-        rows: Sequence[Row] = await self.fetch(
-            statement.positional, *[ask.parameters[name] for name in statement.parameters]
-        )
-        self._most_rows = max(self._most_rows, len(rows))
-        return rows
+        parameters = [ask.parameters[name] for name in statement.parameters]
+        conflicts = 0
+        while True:
+            try:
+                rows: Sequence[Row] = await self.fetch(statement.positional, *parameters)
+            except CONFLICT:
+                conflicts += 1
+                if self.is_in_transaction() or conflicts == CONFLICTS_MAX:
+                    raise
+                await self.rest_after(conflicts)
+            else:
+                self._most_rows = max(self._most_rows, len(rows))
+                return rows
 
     async def renew_plans(self, now: float) -> None:
         """Let statements be planned anew where the present plans may not suit the tables."""

@@ -34,7 +34,15 @@ from matrixsched.store.facts import PostgresFacts
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
-from matrixsched.store.postgresql.connection import CONFUSED, PLANNING, PLANNING_DISTRIBUTED, Connection, is_closed
+from matrixsched.store.postgresql.connection import (
+    CONFLICT,
+    CONFLICTS_MAX,
+    CONFUSED,
+    PLANNING,
+    PLANNING_DISTRIBUTED,
+    Connection,
+    is_closed,
+)
 from matrixsched.store.postgresql.distributed.making import OLDEST_LIBRARY, distributing
 from matrixsched.store.postgresql.forms import EitherForm
 from matrixsched.store.postgresql.hosts import Hosts, addresses_of
@@ -55,8 +63,6 @@ CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 10.0
 """How long a transition may wait for a connection."""
 STATEMENT_TIMEOUT_S = 30.0
-CONFLICTS_MAX = 5
-"""How often a transition is begun again after the database rolled it back by itself (deadlock, serialization)."""
 INIT_RACES_MAX = 19
 """How often an upgrade is begun again because others create the same tables at this moment."""
 UPGRADE_PATIENCE_S = 60.0
@@ -67,7 +73,6 @@ deadlock_timeout, a second, after which an autovacuum that is in the way is told
 LISTENER_LOOKS_EVERY_S = 30.0
 """How often the listener, who hears nothing where nothing is written, asks whether it is still in the right place."""
 
-_CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _DEMOTED = (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched)
 """What a server answers that takes no writes, and what we are told where none of several does."""
 _UNTOLD = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.InsufficientPrivilegeError)
@@ -78,7 +83,7 @@ _INIT_RACES = (
     asyncpg.DuplicateSchemaError,
     asyncpg.DuplicateTableError,
     asyncpg.InternalServerError,  # "tuple concurrently updated"
-    *_CONFLICT,
+    *CONFLICT,
 )
 
 
@@ -182,7 +187,7 @@ class PostgresStore:
         self._pool = pool
 
     async def _begin_session(self, connection: Connection) -> None:
-        connection.era = self._era
+        connection.era, connection.rest_after = self._era, self._rest_after
         self._sessions.add(connection)
         await self._suit(connection)
 
@@ -214,20 +219,25 @@ class PostgresStore:
                 pool.terminate()
 
     async def run(self, transition: Transition[T]) -> T:
-        for conflicts in range(1, CONFLICTS_MAX + 1):
+        conflicts = 0
+        while True:
             try:
                 return await self._converse(transition)
-            except _CONFLICT as error:
+            except CONFLICT as error:
+                conflicts += 1
                 if conflicts == CONFLICTS_MAX:
-                    raise DatabaseBusy(f"{transition.name} lost {conflicts} times: {reason(error)}") from None
-                await self._clock.sleep(backoff_s(conflicts, first=0.01, most=0.5, spread=self._chance.random()))
-        raise AssertionError("unreachable")
+                    raise _lost(transition.name, error) from None
+                await self._rest_after(conflicts)
+
+    async def _rest_after(self, conflicts: int) -> None:
+        await self._clock.sleep(backoff_s(conflicts, first=0.01, most=0.5, spread=self._chance.random()))
 
     async def _converse(self, transition: Transition[T]) -> T:
         connection = await self._connection(transition.name)
         era, broken = self._era, True
+        stands_alone = connection.is_read_committed and not self._is_one_transaction(transition)
         try:
-            if connection.is_read_committed and not self._is_one_transaction(transition):
+            if stands_alone:
                 answer = await transition.converse_async(connection.ask)
             else:
                 async with connection.own_transaction():
@@ -235,8 +245,10 @@ class PostgresStore:
             connection.note_planned(transition.name)
             broken = False
             return answer
-        except _CONFLICT:
+        except CONFLICT as error:
             broken = False
+            if stands_alone:  # each of its statements was tried so often
+                raise _lost(transition.name, error) from None
             raise
         except Exception as error:
             # After a time limit the statement may still be under way: the connection is not to be handed on.
@@ -500,3 +512,7 @@ _UNKNOWN = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
+
+
+def _lost(name: str, error: Exception) -> DatabaseBusy:
+    return DatabaseBusy(f"{name} lost {CONFLICTS_MAX} times: {reason(error)}")
