@@ -15,7 +15,8 @@ from simulation.sql_mutants import mutants
 from support.citus_profile import bare, limited, recursive, stranded, switched
 from support.one_shard import choices_in, columnless, strays, tables_of, unjoined, volatile_in, writes
 
-from matrixsched.store.postgresql.distributed.making import COPIED, SHARDED
+from matrixsched.store.migrations import load_migrations
+from matrixsched.store.postgresql.distributed.making import COPIED, FILE, OLDEST_LIBRARY, SHARDED
 from matrixsched.store.statements import load, load_distributed
 
 Rule = Callable[[str, Collection[str]], list[str]]
@@ -113,6 +114,13 @@ def test_every_table_with_a_shard_is_spread():
     stored |= json.loads((POSTGRESQL / "distributed.json").read_text())
     found = {re.fullmatch(r"column (\w+)\.shard_id", name) for name in stored}
     assert {match[1] for match in found if match} == {*SHARDED, "readable_actions"}
+
+
+def test_what_is_spread_was_there_when_the_distributed_form_was():
+    """It is spread by `init`, not by `upgrade`: who adds such a table lets `upgrade` spread it where the form is there."""
+    early = [one for one in load_migrations("postgresql", "default") if one.number <= OLDEST_LIBRARY]
+    made = " ".join(text for one in early for text in one.statements) + (POSTGRESQL / FILE).read_text()
+    assert set(re.findall(r"create table matrixsched\.(\w+)", made)) >= {*SHARDED, *COPIED}
 
 
 def test_what_has_a_text_of_its_own_differs_from_that_of_postgresql():
