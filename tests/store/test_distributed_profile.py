@@ -201,7 +201,7 @@ ROWS = "matrixsched.processing_queue"
 LANES = "unnest(cast(:lanes as text[])) as k (lane)"
 SKIPPING = (
     "with recursive lanes (lane) as ((select min(p.lane) from {rows} p where {bound}) union all "
-    "select (select min(p.lane) from {rows} p where {bound} and p.lane > c.lane) from lanes c where c.lane is not null) "
+    "select (select min(p.lane) from {rows} p where {bound} and p.lane > c.lane) from lanes c where c.lane <> '') "
     "select lane from lanes"
 )
 
@@ -221,7 +221,11 @@ SKIPPING = (
             f"select k.lane from {LANES} where exists (select from {ROWS} p where p.lane = k.lane)",
             ["processing_queue"],
         ),
-        (stranded, f"select k.lane, (select count(*) from {ROWS} p where p.{ONE} and p.lane = k.lane) from {LANES}", []),
+        (
+            stranded,
+            f"select k.lane, (select count(*) from {ROWS} p where p.{ONE} and p.lane = k.lane) from {LANES}",
+            [],
+        ),
         (stranded, f"select (select count(*) from {ROWS}) as waiting from (values ('a'), ('b')) as s (lane)", []),
         (
             stranded,
@@ -263,7 +267,8 @@ SKIPPING = (
         (bare, f"select count(*) from (select true from {ROWS} limit 9) w", []),
         (
             bare,
-            f"select (select count(*) from (select from {ROWS} p where p.shard_id = l.shard_id limit 9) w) from {LOCKS} l",
+            "select (select count(*) from "
+            f"(select from {ROWS} p where p.shard_id = l.shard_id limit 9) w) from {LOCKS} l",
             [],
         ),
         (

@@ -1,5 +1,5 @@
-"""What Citus 13 refuses of a read over several shards, as far as the text tells. Each rule names the tables of shards that
-are asked so:
+"""What Citus 13 refuses of a read over several shards, as far as the text tells. Each rule names the tables of shards
+that are asked so:
 
     recursive(text, SHARDED)    # skipped through by recursion, and not in one shard
     stranded(text, SHARDED)     # asked for each row of something that lies on no node: VALUES, a list, nothing at all

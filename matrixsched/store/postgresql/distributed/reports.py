@@ -1,5 +1,5 @@
-"""What is asked about all shards where one statement cannot ask it of several nodes: of one shard after the other, or of
-one state. Each of them counts only what those before it have left, so that all read no more than one statement would.
+"""What is asked about all shards where one statement cannot ask it of several nodes: of one shard after the other, each
+counting only what those before it have left; so all of them read no more than one statement would. Or of each state.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ class DistributedReports(PostgresFleet, PostgresReports):
         rows = []
         due = looked_at = due_of_new = 0
         for shard in (yield from self._shards()):
-            (row,) = yield self._ask(
-                "backlog", shard_id=shard, due_max=count_max - due, new_max=count_max - looked_at
-            )
+            (row,) = yield self._ask("backlog", shard_id=shard, due_max=count_max - due, new_max=count_max - looked_at)
             rows.append(row)
             due += row["due"]
             looked_at += row["looked_at"]
@@ -58,7 +56,7 @@ class DistributedReports(PostgresFleet, PostgresReports):
 
     def _waiting(self, lanes_max: int, count_max: int) -> Conversation[tuple[datetime, dict[str, int]]]:
         (listed,) = yield self._ask("gate_report.listed", lanes_max=lanes_max, count_max=count_max)
-        left = dict.fromkeys(listed["lanes"], listed["most"])
+        left: dict[str, int] = {lane: listed["most"] for lane in listed["lanes"]}
         waiting = Counter[str]()
         for shard in (yield from self._shards()) if left else ():
             rows = yield self._ask("gate_report.lanes", shard_id=shard, lanes=list(left), mosts=list(left.values()))
