@@ -19,7 +19,10 @@ from matrixsched import App
 from matrixsched.errors import DatabaseUnavailable
 from matrixsched.store.statements import load
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.direct("the proxy reads what servers say, and knows clients by what they say to one"),
+]
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ def run(*command: str, folder: Path, database_url: str) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("form_of_the_run")
 @pytest.mark.parametrize("example", SAID)
 def test_an_example_says_what_it_should(example: str, database_url: str, tmp_path: Path) -> None:
     said = run(sys.executable, str(EXAMPLES / example), folder=tmp_path, database_url=database_url)
@@ -103,6 +104,7 @@ def test_the_throughput_example_takes_its_time(tmp_path: Path) -> None:
     assert float(lines[-1][1]) >= 4.4
 
 
+@pytest.mark.usefixtures("form_of_the_run")
 def test_the_commands_of_the_django_example_work_when_pasted(database_url: str, tmp_path: Path) -> None:
     project = shutil.copytree(EXAMPLES / "django_project", tmp_path / "django_project")
     (block,) = re.findall(r"^```sh\n(.*?)^```", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
@@ -126,6 +128,7 @@ def test_the_commands_of_the_django_example_work_when_pasted(database_url: str, 
     assert daemon.returncode == 0, log
 
 
+@pytest.mark.usefixtures("form_of_the_run")
 def test_the_fastapi_example_serves_works_and_stops_in_order(database_url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as stderr:

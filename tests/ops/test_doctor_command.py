@@ -57,6 +57,7 @@ def good_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.direct("a pooler is a finding of its own, and its server is another one")
 def test_a_database_that_is_set_up_well_has_no_faults(matrixsched: Matrixsched, good_url: str) -> None:
     on(good_url, installed)
     answer = matrixsched("doctor", "--database", good_url, "--json", "--thorough")

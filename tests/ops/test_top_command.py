@@ -134,6 +134,7 @@ def test_ctrl_c_ends_it_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.direct("it is the server that is away")
 @pytest.mark.timeout(120)
 def test_an_outage_is_part_of_the_frame_and_it_goes_on_afterwards(postgres_server: object) -> None:
     with start_postgres() as server:

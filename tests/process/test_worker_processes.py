@@ -241,8 +241,8 @@ def answer(port: int, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_ten_processes_may_init_at_once(database_url: str) -> None:
-    arguments = ["--database", database_url, "--json"]
+def test_ten_processes_may_init_at_once(database_url: str, form_option: list[str]) -> None:
+    arguments = ["--database", database_url, "--json", *form_option]
     command = [sys.executable, "-m", "support.crowd", "10", "command", "init", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=50)
     assert done.returncode == 0, done.stderr
