@@ -25,7 +25,8 @@ pytestmark = pytest.mark.anyio
 # Whoever makes it less lowers these: about 15 % above what is measured, which stands beside them.
 CALLS_TO_SCHEDULE_MAX = {"sqlite": 66, "postgresql": 56}  # 56.9, 48.0
 CALLS_TO_RUN_MAX = {"sqlite": 108, "postgresql": 71}  # 93.5, 61.7
-"""For one action of a thousand, in either form. The first counts the database's side, too; the other's is in C and in the server."""
+"""For one action of a thousand, in either form. The first counts the database's side, too; the other's is in C and in
+the server."""
 
 CALLS_FOR_A_LONE_CALL_MAX = {"sqlite": 285, "postgresql": 355, "distributed": 855}  # 257, 320, 742
 CALLS_FOR_A_LONE_START_MAX = {"sqlite": 345, "postgresql": 350, "distributed": 390}  # 317, 322, 358

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.anyio
 SHARDS = 4
 ACTIONS = 400
 ROWS_READ_MAX = {"postgresql": 15, "distributed": 22}
-"""Of tables and indexes, for an action. Measured: 11, of which 3 are found dead on the way; in distributed form 10 to 19. One
-that is looked for by its shard instead of its key would cost as many as wait there, a hundred and more."""
+"""Of tables and indexes, for an action. Measured: 11, of which 3 are found dead on the way; in distributed form 10 to
+19. One that is looked for by its shard instead of its key would cost as many as wait there, a hundred and more."""
 
 # Written for shard 0 … 3 and the time at which the clock of the tests stands.
 FUTURE_ACTIONS = """

@@ -5,9 +5,9 @@
     ./tools/dev test --distributed …                          every installation is made in distributed form
 
 Only tests that are on PostgreSQL are run: those that ask for our server, and those that start one of their own or let
-another process do so, and are marked `postgresql`. One that is about what does not exist in those surroundings says so with
-`@pytest.mark.direct("why")`, `@pytest.mark.read_committed("why")` or `@pytest.mark.undistributed("why")`: it is left
-out, and told of at the end.
+another process do so, and are marked `postgresql`. One that is about what does not exist in those surroundings says so
+with `@pytest.mark.direct("why")`, `@pytest.mark.read_committed("why")` or `@pytest.mark.undistributed("why")`: it is
+left out, and told of at the end.
 """
 
 from __future__ import annotations
