@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import psycopg
 import pytest
 from support.by_hand import drain
 from support.counting import counted_app, form_of
+from support.drivers import connect_psycopg
 from support.scene import TABLES
 
 from matrixsched import App, call
@@ -95,7 +95,7 @@ async def rows_read_after(dsn: str, texts: Iterable[str]) -> tuple[float, int]:
         async def work() -> None: ...
 
         worker = Worker(app)
-        with psycopg.connect(dsn, autocommit=True) as connection:
+        with connect_psycopg(dsn, autocommit=True) as connection:
             for table in TABLES:  # lest it runs in one case and not in another
                 connection.execute(f"alter table matrixsched.{table} set (autovacuum_enabled = off)".encode())
             await rows_read(app, worker, clock, "before")
@@ -130,7 +130,7 @@ async def test_few_that_live_are_looked_for_among_a_bounded_number_of_rows(
     monkeypatch.setattr(checking, "LOOK_MAX", 1000)
     monkeypatch.setattr(checking, "LOOKS", 2)
     async with counted_app(postgres_dsn, ManualClock(), shards=SHARDS, connections=1) as (app, _):
-        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        with connect_psycopg(postgres_dsn, autocommit=True) as connection:
             for text in ASIDE["finished"]:
                 connection.execute(text.encode())
             connection.execute("vacuum analyze")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_one_frame_tells_the_essentials_where_nobody_looks_at_a_terminal(
         assert any(line.startswith(title) for line in tables)
     assert any(line.split()[:3] == ["paused", "promo", "1"] for line in tables)
     assert any(line.startswith("handler:slow  1/h") for line in tables)
-    assert f"`matrixsched doctor --database {database_url}`" in shown.err
+    assert f"`matrixsched doctor --database {shlex.quote(database_url)}`" in shown.err
 
 
 def test_the_same_as_json(matrixsched: Matrixsched, database_url: str) -> None:

@@ -275,6 +275,7 @@ def test_sixteen_processes_share_one_sqlite_file(tmp_path: Path) -> None:
         assert shares[0] >= sum(shares) / 16 / 4, (what, shares)
 
 
+@pytest.mark.direct("a pooler hands out sessions that ended with the server")
 def test_a_worker_outlives_a_restart_of_postgresql(
     postgres_server: PostgresServer, postgres_dsn: str, tmp_path: Path
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_worker_outlives_a_restart_of_postgresql(
         assert worker.exit_code() == 0, worker.said()
 
 
+@pytest.mark.direct("a pooler lets clients wait while its server is away")
 def test_a_worker_waits_for_a_database_that_is_not_there_yet(
     postgres_server: PostgresServer, postgres_dsn: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from matrixsched.store.sqlite.store import Hop, SqliteStore
 from matrixsched.store.statements import Statement, load, load_distributed
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
+from support.drivers import as_drivers_take_it, is_pooled
 
 T = TypeVar("T")
 
@@ -84,7 +85,9 @@ def _counted_store(url: str, clock: ManualClock, sent: Sent, *, connections: int
         sqlite = _CountedSqliteStore(url.removeprefix("sqlite:///"), "default", clock=clock, hop=hop)
         sqlite.sent = sent
         return sqlite
-    postgres = _CountedPostgresStore(url, "default", clock=clock, connections=connections)
+    pooled = {"prepared_statements": False, "listen": False} if is_pooled(url) else {}
+    plain = as_drivers_take_it(url)
+    postgres = _CountedPostgresStore(plain, "default", clock=clock, connections=connections, **pooled)
     postgres.sent = sent
     return postgres
 
