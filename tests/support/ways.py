@@ -22,7 +22,7 @@ from matrixsched.errors import FormMismatch
 from matrixsched.store.postgresql.store import PostgresStore
 
 LEVELS = ("repeatable read", "serializable")
-_OF_EITHER = {"database_url", "storage", "kind", "queues_url", "good_url"}
+_OF_EITHER = {"database_url", "storage", "kind", "queues_url", "good_url", "watched_url"}
 """Fixtures and parameters that are a database of each kind in turn."""
 _ON_POSTGRESQL = ("postgresql", "asyncpg", "psycopg")
 """In the ids of parameters: the kinds of databases, and of their drivers."""
