@@ -33,8 +33,9 @@ KINDS = {
     "end_chore": "chores",
 }
 """What is committed is named after the file of its statement, in a transaction of the first one; but these."""
-PRELUDES = {"installation", "now", "patience"}
-"""What any transaction may begin with."""
+OTHERS = "others"
+PRELUDES = {"installation", "now", "patience", OTHERS}
+"""What any transaction may begin with; the others are what drivers ask about types."""
 
 
 def message(kind: bytes, body: bytes) -> bytes:
@@ -123,7 +124,7 @@ class Requests:
             self._in_transaction, self._first_asked, self._has_written = True, None, False
         elif text.startswith((b"commit", b"rollback")):
             self._in_transaction = False
-            return self._first_asked if text.startswith(b"commit") and self._has_written else None
+            return (self._first_asked or OTHERS) if text.startswith(b"commit") and self._has_written else None
         return None
 
 
@@ -136,7 +137,7 @@ def _files() -> dict[bytes, str]:
 
 def kind_of(text: bytes) -> str:
     """The kind of transition to which a statement belongs."""
-    name = _files().get(text, "others")
+    name = _files().get(text, OTHERS)
     return KINDS.get(name, name)
 
 

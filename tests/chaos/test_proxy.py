@@ -17,7 +17,7 @@ from chaos.nemeses import absent, least_tried
 from chaos.proxy import Lost, Proxy, Requests, message
 from matrixsched import App
 from matrixsched.errors import DatabaseUnavailable
-from matrixsched.store.statements import Statement, load, load_distributed
+from matrixsched.store.statements import Statement, load, load_distributed, statement
 
 pytestmark = [
     pytest.mark.anyio,
@@ -202,12 +202,14 @@ def test_a_claim_is_told_from_a_record_and_from_one_before_a_gate():
 def test_what_a_transaction_begins_with_in_distributed_form_is_not_what_it_is_about():
     bind, sync = message(b"B", b"\0one\0" + b"\0" * 6), message(b"S", b"")
     begin, commit = message(b"Q", b"BEGIN;\0"), message(b"Q", b"COMMIT;\0")
-    statements, requests = load_distributed("default"), Requests()
+    types = statement("postgresql", "default", "types", "select a question of the driver")
+    statements, requests = load_distributed("default") | {"types": types}, Requests()
     for names, kind in (
         (("patience", "now", "schedule.write", "schedule.write", "tell"), "schedule"),
         (("patience", "record", "unblock", "record"), "record"),
         (("now", "count_held", "claim", "spend.slots"), "claim_gated"),
         (("now", "patience"), None),
+        (("patience", "types", "schedule.write"), "schedule"),
     ):
         requests.read(begin)
         assert [requests.read(parsed(name, statements) + bind + sync) for name in names] == [None] * len(names)
