@@ -116,6 +116,8 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
+ITS_OWN_SERVER = pytest.mark.direct("it is the server that stops to take writes")
+
 SHORT_LEASES = WorkerPolicy(
     shard_lease=timedelta(seconds=2),
     attempt_lease=timedelta(seconds=2),
@@ -184,6 +186,8 @@ async def until(holds: Callable[[], object]) -> None:
             await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_after_the_first_refusal_every_connection_is_given_up(app: App, demotion: Demotion) -> None:
     await look_at_once(app, 4)
     before = demotion.sessions()
@@ -197,6 +201,8 @@ async def test_after_the_first_refusal_every_connection_is_given_up(app: App, de
     await look_at_once(app, 4)
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_a_server_that_takes_writes_only_later_is_not_connected_to(
     server: PostgresServer, demotion: Demotion
 ) -> None:
@@ -217,6 +223,8 @@ class Ear:
         self.beginnings += news is News.ANYTHING
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_whoever_listens_there_goes_elsewhere_when_another_is_refused(app: App, demotion: Demotion) -> None:
     heard = Ear()
     async with anyio.create_task_group() as group:
@@ -231,6 +239,8 @@ async def test_whoever_listens_there_goes_elsewhere_when_another_is_refused(app:
         group.cancel_scope.cancel()
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_whoever_only_listens_there_notices_by_looking(
     app: App, demotion: Demotion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +257,8 @@ async def test_whoever_only_listens_there_notices_by_looking(
         group.cancel_scope.cancel()
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 @pytest.mark.parametrize("distributed", [False, True], ids=["usual", "distributed"])
 async def test_whoever_looks_for_work_there_and_finds_none_notices(
     server: PostgresServer, demotion: Demotion, distributed: bool
@@ -264,6 +276,8 @@ async def test_whoever_looks_for_work_there_and_finds_none_notices(
         assert await app.list() == []  # who only wants to read may
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_a_worker_claims_nothing_meanwhile_and_counts_no_attempt(app: App, demotion: Demotion) -> None:
     attempts = list[tuple[int, int]]()
     ran, failed = anyio.Event(), anyio.Event()
