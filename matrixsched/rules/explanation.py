@@ -93,7 +93,7 @@ class Explanation:
     due_at: datetime
     """Since when it is held, or when it comes due."""
     worker_seen_at: datetime | None
-    """The last sign of life of any worker."""
+    """The last sign of life of any worker that runs actions."""
     reasons: tuple[Reason, ...]
 
     @property
@@ -110,7 +110,7 @@ def explain(standing: Standing) -> Explanation:
         state=action.status.state,
         now=standing.now,
         due_at=standing.due_at,
-        worker_seen_at=standing.worker_seen_at,
+        worker_seen_at=standing.heard_at,
         reasons=tuple(_reasons(standing)),
     )
 
@@ -298,10 +298,15 @@ def _limits(standing: Standing) -> Iterator[Limit]:
 
 
 def _unattended(standing: Standing) -> Iterator[Reason]:
-    seen, lock, shard = standing.worker_seen_at, standing.shard, standing.action.meta.shard
+    seen, lock, shard = standing.heard_at, standing.shard, standing.action.meta.shard
     start = Move("start a worker", "worker", ("MODULE:APP",))
     if seen is None or standing.now - seen > QUIET_AFTER:
-        text = "no worker has ever run here" if seen is None else "no worker has been heard of lately"
+        who = (
+            "no worker that runs actions"
+            if any(one.is_there(standing.now) for one in standing.workers)
+            else "no worker"
+        )
+        text = f"{who} has ever run here" if seen is None else f"{who} has been heard of lately"
         yield Reason(why=Why.NO_WORKER, text=text, since=seen, move=start)
     if lock.is_locked and standing.now - lock.heartbeat_at > SILENT_AFTER:
         yield Reason(

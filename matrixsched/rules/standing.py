@@ -51,7 +51,7 @@ class Standing:
     """The end of the lease of an attempt at another version."""
     shard: ShardLock
     worker_seen_at: datetime | None
-    """The last sign of life of any worker."""
+    """The last sign of life that any worker left behind which runs actions."""
     workers: Sequence[WorkerSeen] = ()
     """Those that did not leave; whoever was killed, or runs by hand in a test, is not rightly told."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
@@ -62,7 +62,14 @@ class Standing:
 
     @property
     def workers_there(self) -> list[WorkerSeen]:
-        return [worker for worker in self.workers if worker.is_there(self.now)]
+        """Those that run actions; who is there for queues alone does nothing for this one."""
+        return [worker for worker in self.workers if worker.runs_actions and worker.is_there(self.now)]
+
+    @property
+    def heard_at(self) -> datetime | None:
+        """The last sign of life of any worker that runs actions."""
+        said = [worker.seen_at for worker in self.workers if worker.runs_actions]
+        return max([*said, *([] if self.worker_seen_at is None else [self.worker_seen_at])], default=None)
 
     @property
     def able_workers(self) -> list[WorkerSeen]:

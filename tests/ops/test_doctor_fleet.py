@@ -14,6 +14,7 @@ from matrixsched.ops.doctor.fleet import FleetFacts, judge_fleet, judge_gates
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.gates import Gate
 from matrixsched.rules.limits import Limit
+from matrixsched.rules.minutes import WorkerSeen
 from matrixsched.rules.templates import Template
 from matrixsched.store.fleet import ChoreReport, Parked
 from matrixsched.store.values import Backlog, ShardReport
@@ -49,6 +50,10 @@ def a_chore(done_at: datetime | None, held_until: datetime = EPOCH) -> list[Chor
     return [ChoreReport("tidy", held_until > EPOCH, held_until, done_at)]
 
 
+def a_worker(*handlers: str) -> WorkerSeen:
+    return WorkerSeen(name="w", started_at=NOW - DAY, seen_at=NOW - SECOND, slots=9, running=0, handlers=handlers)
+
+
 LONG_AGO = NOW - HOUR
 DESERTED = {"chores": a_chore(None)}
 
@@ -66,6 +71,27 @@ DESERTED = {"chores": a_chore(None)}
         (
             a_fleet(a_shard(heartbeat_at=EPOCH, oldest_due_at=LONG_AGO), due=1, oldest=LONG_AGO, **DESERTED),
             [("fault", "workers"), ("fault", "shards")],
+        ),
+        # New ones, into which nobody has looked, are late as well.
+        (
+            a_fleet(backlog=Backlog(now=NOW, due=1, oldest_due_at=LONG_AGO, oldest_open_at=LONG_AGO)),
+            [("warning", "shards")],
+        ),
+        (a_fleet(backlog=Backlog(now=NOW, due=1, oldest_due_at=LONG_AGO, oldest_open_at=NOW - 59 * SECOND)), []),
+        # A worker of queues alone tidies and reports, and runs no action.
+        (a_fleet(a_shard(heartbeat_at=LONG_AGO), workers=[a_worker()]), [("note", "workers")]),
+        (
+            a_fleet(
+                a_shard(heartbeat_at=LONG_AGO),
+                workers=[a_worker()],
+                backlog=Backlog(now=NOW, due=1, oldest_due_at=LONG_AGO, oldest_open_at=LONG_AGO),
+            ),
+            [("fault", "workers"), ("fault", "shards")],
+        ),
+        (a_fleet(a_shard(heartbeat_at=LONG_AGO), workers=[a_worker("send")]), []),
+        (
+            a_fleet(a_shard(heartbeat_at=LONG_AGO), workers=[a_worker()], chores=a_chore(NOW - 2 * HOUR)),
+            [("note", "workers"), ("warning", "tidying")],
         ),
         (a_fleet(chores=a_chore(NOW - 2 * HOUR)), [("warning", "tidying")]),
         (a_fleet(chores=a_chore(None)), [("warning", "tidying")]),

@@ -178,11 +178,18 @@ def a_worker(name: str = "host/1", *handlers: str, running: int = 0, seen: timed
     )
 
 
+def test_a_worker_of_queues_alone_runs_no_action():
+    found = reason(worker_seen_at=None, workers=[a_worker(seen=SECOND)])
+    assert (found.why, found.text) == (Why.NO_WORKER, "no worker that runs actions has ever run here")
+    assert reasons(worker_seen_at=None, workers=[a_worker("host/1", "send", seen=SECOND)]) == [Why.DUE]
+    assert explain(a_standing(worker_seen_at=None, workers=[a_worker("host/1", "send")])).worker_seen_at == NOW - MINUTE
+
+
 def test_a_handler_that_nobody_has_who_is_there_decides_before_anybody_met_it():
     other = a_worker("host/1", "other")
     assert reasons(workers=[other]) == [Why.NO_HANDLER]
     assert reason(workers=[other]).text == "the only worker that is there does not have the handler 'send'"
-    assert "none of the 2 workers" in reason(workers=[other, a_worker("host/2")]).text
+    assert "none of the 2 workers" in reason(workers=[other, a_worker("host/2", "third")]).text
     assert reasons(workers=[other, a_worker("host/2", "send")]) == [Why.DUE]
 
 

@@ -117,4 +117,5 @@ async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
         limits=await app.limits.list(),
         known=set(app.handlers.names) if knows_handlers else None,
         unknown=unknown,
+        workers=await run(do.workers_seen()),
     )

@@ -1,6 +1,7 @@
 -- standing (sqlite). Promise: an action with its row in the processing queue, the lock of its shard, the lease of an
--- attempt at another version of it, and the last sign of life of any worker; all in one snapshot. Of a gated lane it is
--- counted how many rows were due before it, up to :count_max.
+-- attempt at another version of it, and the last sign of life of any worker that runs actions (who is there for
+-- queues alone tidies, too); all in one snapshot. Of a gated lane it is counted how many rows were due before it, up to
+-- :count_max.
 -- Differs from postgresql/standing.sql: min() and max() of several values, which would not pass over nulls.
 select {now} as now, a.*, coalesce(p.interrupted, 0) as interrupted_uncounted,
        exists (select 1 from matrixsched_processing_queue r
@@ -17,7 +18,8 @@ select {now} as now, a.*, coalesce(p.interrupted, 0) as interrupted_uncounted,
            and r.claimed_by is not null and r.scheduled_at > {now}) as blocked_until,
        l.locked, l.last_locked_by, l.last_heartbeat_at,
        nullif(max((select max(min(h.last_heartbeat_at, {now})) from matrixsched_shard_locks h),
-                  (select max(max(coalesce(c.done_at, 0), min(c.held_until, {now}))) from matrixsched_chores c)),
+                  (select max(max(coalesce(c.done_at, 0), min(c.held_until, {now}))) from matrixsched_chores c
+                         where c.name not in ('tidy', 'queues'))),
               0) as worker_seen_at
   from matrixsched_scheduled_actions a
   join matrixsched_shard_locks l on l.shard_id = a.shard_id
