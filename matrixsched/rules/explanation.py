@@ -1,6 +1,6 @@
 """Why an action has not run yet, or what became of it: the reasons, the deciding one first, each with the next move.
 
-What is finished, running or not due yet has one reason. What is due waits for
+What is finished, running, lost or not due yet has one reason. What is due waits for
 
     1. what nothing but a person or the time can open: its handler, its template, a limit that is closed
     2. a worker at all: none was heard of, or the lock of its shard stands
@@ -36,6 +36,8 @@ class Why(StrEnum):
 
     FINISHED = "finished"
     RUNNING = "running"
+    LOST = "lost"
+    """No row stands for it."""
     EXPIRED = "expired"
     NOT_DUE = "not_due"
     RETRY = "retry"
@@ -124,7 +126,9 @@ def _reasons(standing: Standing) -> Iterator[Reason]:
     if standing.is_running:
         yield _running(standing)
         return
-    if (found := _untimely(standing)) is not None:
+    if standing.is_lost:
+        yield _lost(standing)
+    elif (found := _untimely(standing)) is not None:
         yield found
     else:
         held = [*_shut(standing), *_unattended(standing), *_queued(standing), *_gated(standing)]
@@ -160,6 +164,15 @@ def _running(standing: Standing) -> Reason:
         text="an attempt is under way",
         since=standing.row.claimed_at,
         move=Move("wait: if it does not end, its time limit ends it; if its worker is gone, another begins anew"),
+    )
+
+
+def _lost(standing: Standing) -> Reason:
+    return Reason(
+        why=Why.LOST,
+        text="no row stands for it in the queues: it would never run. Nothing that works leaves that behind",
+        since=standing.action.meta.updated_at,
+        move=Move("put its row back", "fsck --repair"),
     )
 
 

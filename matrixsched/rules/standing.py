@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from matrixsched.rules.action import Action, Spec
+from matrixsched.rules.action import Action, Spec, State
 from matrixsched.rules.gates import QuotaNow
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.limits import Limit
@@ -46,7 +46,7 @@ class Standing:
     now: datetime
     action: Action
     row: QueueRow | None
-    """None: it has not been moved out of the incoming queue, or it is finished."""
+    """None: it has not been moved out of the incoming queue, or it is finished, or no row stands for it."""
     blocked_until: datetime | None
     """The end of the lease of an attempt at another version."""
     shard: ShardLock
@@ -59,6 +59,13 @@ class Standing:
     template: Template | None = None
     quota: QuotaNow | None = None
     settings: QuotaSettings = QuotaSettings()
+    is_new: bool = True
+    """It is in the incoming queue, if it has no other row."""
+
+    @property
+    def is_lost(self) -> bool:
+        """No row stands for it, though it is live: only a hand in the tables leaves it so, and only a repair puts one back."""
+        return self.action.status.state is State.LIVE and self.row is None and not self.is_new
 
     @property
     def workers_there(self) -> list[WorkerSeen]:

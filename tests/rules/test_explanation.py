@@ -153,6 +153,15 @@ def test_without_workers_nothing_moves():
     assert reasons(worker_seen_at=NOW - QUIET_AFTER) == [Why.DUE]
 
 
+def test_what_has_no_row_is_lost_whether_it_is_due_or_not():
+    found = reason(row=None, is_new=False, worker_seen_at=None)
+    assert (found.why, found.move.command) == (Why.LOST, "fsck --repair")
+    early = an_action({"scheduled_at": NOW + MINUTE}, expires_at=NOW + 2 * MINUTE)
+    assert reasons(action=early, row=None, is_new=False) == [Why.LOST, Why.EXPIRES]
+    done = an_action({"state": State.DONE, "finished_at": NOW})
+    assert reasons(action=done, row=None, is_new=False) == [Why.FINISHED]
+
+
 def test_the_shard_tells_who_has_it():
     held = ShardLock(is_locked=True, locked_by="host/1", heartbeat_at=NOW - SECOND)
     assert "is held by host/1" in reason(row=None, shard=held).text
