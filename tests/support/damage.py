@@ -153,6 +153,11 @@ async def early(site: Site) -> None:
     await site.change_row("time", "scheduled_at = :now", now=site.clock.now())
 
 
+async def early_again(site: Site) -> None:
+    """As one that repeats: attempts are never counted anew."""
+    await site.change_row("time", "scheduled_at = :now, attempt = 3", now=site.clock.now())
+
+
 async def expires_early(site: Site) -> None:
     await site.change_row("time", "expires_at = :soon", soon=site.clock.now() + HOUR / 2)
 
@@ -229,7 +234,7 @@ MENDABLE: dict[Fault, list[Damage]] = {
     Fault.MISPLACED: [misplaced, misplaced_nowhere],
     Fault.LOST: [lost],
     Fault.TWICE: [twice, twice_in_incoming],
-    Fault.TIME: [late, early, expires_early, early_in_incoming],
+    Fault.TIME: [late, early, early_again, expires_early, early_in_incoming],
     Fault.LANE: [lane, parked_for_another, before_another_gate],
     Fault.LEASE: [lease],
     Fault.COUNTERS: [counters, failures_in_a_row],

@@ -154,7 +154,7 @@ processing as materialized (
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = g.action_id
                             and p.action_guid = g.action_guid
                             and (p.claimed_by is null
-                                 and (p.attempt = 0 and p.scheduled_at < g.scheduled_at
+                                 and (p.scheduled_at < g.scheduled_at
                                       or p.scheduled_at > greatest(g.scheduled_at, {now} + cast(:reach as interval)))
                                  or p.expires_at is distinct from g.expires_at)
                             /* pause point: mend_time_lock */
@@ -164,7 +164,7 @@ changed as ( -- the end of a lease is not the time of a row
     update matrixsched.processing_queue p
        set expires_at = t.expires_at,
            scheduled_at = case when p.claimed_by is null
-                                    and (p.attempt = 0 and p.scheduled_at < t.scheduled_at
+                                    and (p.scheduled_at < t.scheduled_at
                                          or p.scheduled_at > greatest(t.scheduled_at, {now} + cast(:reach as interval)))
                                then t.scheduled_at else p.scheduled_at end
       from processing t

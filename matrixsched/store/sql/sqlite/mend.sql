@@ -72,14 +72,14 @@ returning action_id as subject, action_guid as guid;
 update matrixsched_processing_queue as p
    set expires_at = a.expires_at,
        scheduled_at = case when p.claimed_by is null
-                                and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
+                                and (p.scheduled_at < a.scheduled_at
                                      or p.scheduled_at > max(a.scheduled_at, {now} + :reach))
                            then a.scheduled_at else p.scheduled_at end
   from matrixsched_scheduled_actions a
  where p.shard_id = :shard_id
    and (p.action_id, p.action_guid) in (select g.value ->> 0, g.value ->> 1 from json_each(:keys) as g)
    and a.shard_id = p.shard_id and a.action_id = p.action_id and a.action_guid = p.action_guid and a.state = 'live'
-   and (p.claimed_by is null and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
+   and (p.claimed_by is null and (p.scheduled_at < a.scheduled_at
                                   or p.scheduled_at > max(a.scheduled_at, {now} + :reach))
         or p.expires_at is not a.expires_at)
 returning action_id as subject, action_guid as guid;
