@@ -17,8 +17,10 @@ class Fault(StrEnum):
     EXTRA_LOCK = "extra-lock"
     LOCK_TIME = "lock-time"
     CHORE = "chore"
+    QUOTA = "quota"
     TEMPLATE = "template"
     SEMAPHORE = "semaphore"
+    UNBALANCED = "unbalanced"
     TASK_LEASE = "task-lease"
     TASK_TWICE = "task-twice"
     # Of an action, in its shard.
@@ -54,11 +56,19 @@ MEANINGS: Mapping[Fault, Meaning] = {
         "the times of the shard's lock lie in the future: it is served after all others", "the times are set to now"
     ),
     Fault.CHORE: Meaning("the row of a chore is missing, so that no worker ever does it", "the row is put back"),
+    Fault.QUOTA: Meaning(
+        "the settings of the quota are missing, so that no window is planned",
+        "those of a new installation are put in their place: `matrixsched quota set` changes them",
+    ),
     Fault.TEMPLATE: Meaning(
         "live actions are of a template that does not exist, and wait until it does: `matrixsched templates set`", None
     ),
     Fault.SEMAPHORE: Meaning(
         "tasks wait for a semaphore that does not exist, until it does: `matrixsched semaphores set`", None
+    ),
+    Fault.UNBALANCED: Meaning(
+        "a semaphore has free places, tasks wait for them, and nothing tells a worker to give them out",
+        "a mark is put there that has it balanced",
     ),
     Fault.TASK_LEASE: Meaning(
         "a task of a queue is taken for longer than anybody may ask for", "it is cut to the longest visibility timeout"

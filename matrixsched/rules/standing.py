@@ -64,7 +64,7 @@ class Standing:
 
     @property
     def is_lost(self) -> bool:
-        """No row stands for it, though it is live: only a hand in the tables leaves it so, and only a repair puts one back."""
+        """No row stands for it, though it is live: only a hand in the tables does that, and only a repair mends it."""
         return self.action.status.state is State.LIVE and self.row is None and not self.is_new
 
     @property

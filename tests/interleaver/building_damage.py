@@ -143,6 +143,18 @@ async def chores(setting: Setting) -> None:
     await setting.sql("delete from matrixsched.chores")
 
 
+async def no_quota(setting: Setting) -> None:
+    """Nobody knows how capacity is shared out."""
+    await gates.unplanned(setting)
+    await setting.sql("delete from matrixsched.quota_settings")
+
+
+async def unbalanced(setting: Setting) -> None:
+    """A place is free, a task waits for it, and nothing says so."""
+    await gates.place_free(setting)
+    await setting.sql("delete from matrixsched.semaphore_changes")
+
+
 async def task_lease(setting: Setting) -> None:
     """A task is taken for longer than anybody may ask for."""
     await gates.tasks(setting)

@@ -162,6 +162,8 @@ SCENES = {
             "lock-time-held", damage.lock_time_held, (*SHARD, "move", "claim", "mend-lock-time"), mend="mend-lock-time"
         ),
         Scene("chores", damage.chores, ("plan", "relist", "claim-gated", "mend-chore"), mend="mend-chore"),
+        Scene("no-quota", damage.no_quota, ("mend-quota",), mend="mend-quota"),
+        Scene("unbalanced", damage.unbalanced, (*SEMAPHORE, "mend-unbalanced"), mend="mend-unbalanced"),
         Scene("task-lease", damage.task_lease, (*RECEIPT, "take", "purge", "mend-task-lease"), mend="mend-task-lease"),
         Scene(
             "task-twice",

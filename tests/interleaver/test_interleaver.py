@@ -49,6 +49,8 @@ RISKY = [
     ("acquire", "mend-extra-lock", "extra-lock"),
     ("beat", "mend-lock-time", "lock-time-held"),
     ("relist", "mend-chore", "chores"),
+    ("balance", "mend-unbalanced", "unbalanced"),
+    ("mend-quota", "mend-quota", "no-quota"),
     ("retry", "mend-task-lease", "task-lease"),
     ("purge-dead", "mend-task-twice", "task-twice"),
     ("claim", "run-now-as-seen", "waiting"),

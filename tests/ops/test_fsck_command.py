@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 from support.command import Answer, Matrixsched, on
-from support.damage import HANDLER, LITTER, MENDABLE, UNMENDABLE, Damage, Site, dead, lost, misplaced, template
+from support.damage import (
+    HANDLER,
+    LITTER,
+    MENDABLE,
+    UNMENDABLE,
+    Damage,
+    Site,
+    dead,
+    lost,
+    misplaced,
+    quota,
+    template,
+    unbalanced,
+)
 from support.scene import SHARDS
 
 from matrixsched import App, State
@@ -140,6 +153,40 @@ def test_what_was_mended_runs_once_and_at_its_time(fsck: Fsck, damage: Damage) -
     assert look(fsck.url, run_all, later=timedelta(minutes=50)) == set()
     done = look(fsck.url, run_all, later=timedelta(hours=2))
     assert done == {*Fault}
+
+
+def test_where_the_settings_of_the_quota_are_gone_every_door_says_how_to_put_them_back(
+    matrixsched: Matrixsched, fsck: Fsck
+) -> None:
+    damaged(fsck.url, quota)
+    for command in (
+        ("quota", "show"),
+        ("quota", "set", "--interval", "30s", "--yes"),
+        ("templates", "list"),
+        ("plan",),
+    ):
+        refused = matrixsched(*command, "--database", fsck.url)
+        assert refused.code == 2, command
+        assert "the row of the table quota_settings is missing" in refused.err
+        assert "Put it back by `matrixsched fsck --repair`." in refused.err
+    judged = matrixsched("doctor", "--database", fsck.url, "--json")
+    (told,) = [row for row in judged.json if row["check"] == "quota"]
+    assert told["verdict"] == "fault"
+    assert f"`matrixsched fsck --repair --database {fsck.url}`" in told["remedy"]
+    assert fsck("--repair", "--yes").code == MENDED
+    assert matrixsched("quota", "set", "--interval", "30s", "--yes", "--database", fsck.url).code == 0
+
+
+def test_a_semaphore_that_was_unbalanced_gives_out_its_places(fsck: Fsck) -> None:
+    async def held(site: Site) -> list[str]:
+        site.app.on_acquired("pool")(lambda event: None)
+        await Worker(site.app).run_due()
+        return sorted(task.id for task in await (await site.app.semaphores.get("pool")).holders())
+
+    damaged(fsck.url, unbalanced)
+    assert look(fsck.url, held) == []
+    assert fsck("--repair", "--yes").code == MENDED
+    assert look(fsck.url, held) == ["task1", "task2"]
 
 
 def test_an_attempt_whose_lease_was_cut_is_run_again(fsck: Fsck) -> None:

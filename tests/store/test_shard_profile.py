@@ -59,7 +59,12 @@ SEVERAL_SHARDS: dict[str, dict[str, dict[str, int]]] = {
         "count_old": {"scheduled_actions": 1},
         "count_template": {"scheduled_actions": 1},
         "find_in_installation.locks": {"shard_locks": 1},
-        "find_in_installation.others": {"scheduled_actions": 1, "semaphore_tasks": 1, "semaphores": 1},
+        "find_in_installation.others": {
+            "scheduled_actions": 1,
+            "semaphore_tasks": 3,
+            "semaphores": 2,
+            "semaphore_changes": 1,
+        },
         "find_in_installation.strays": {
             "scheduled_actions": 2,
             "incoming_queue": 2,
@@ -89,6 +94,7 @@ SEVERAL_SHARDS: dict[str, dict[str, dict[str, int]]] = {
         "mend.misplaced": {"incoming_queue": 1, "processing_queue": 1},
         "mend.time": {"incoming_queue": 1, "processing_queue": 1},
         "mend.twice": {"incoming_queue": 1},
+        "mend.unbalanced": {"semaphore_changes": 2, "semaphore_tasks": 2, "semaphores": 1},
         "mend.unwanted": {"incoming_queue": 1, "processing_queue": 1},
     },
     MARKS: {"balance.changed": {"semaphore_changes": 2, "semaphore_tasks": 1}},

@@ -12,7 +12,7 @@ from datetime import timedelta
 from anyio import fail_after
 
 from matrixsched.app import App
-from matrixsched.errors import MatrixSchedError
+from matrixsched.errors import MatrixSchedError, RowMissing
 from matrixsched.ops.checking import unknown_handlers
 from matrixsched.ops.doctor.clocks import judge_clock
 from matrixsched.ops.doctor.file import judge_file
@@ -101,6 +101,14 @@ def _of_database(app: App, facts: DatabaseFacts, patience: timedelta) -> Iterato
     )
 
 
+async def _is_quota_set(app: App) -> bool:
+    try:
+        await app.store.run(app.store.transitions.quota_settings())
+    except RowMissing:
+        return False
+    return True
+
+
 async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
     run, do = app.store.run, app.store.transitions
     _, unknown = await unknown_handlers(app) if knows_handlers else (0, {})
@@ -118,4 +126,5 @@ async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
         known=set(app.handlers.names) if knows_handlers else None,
         unknown=unknown,
         workers=await run(do.workers_seen()),
+        is_quota_set=await _is_quota_set(app),
     )

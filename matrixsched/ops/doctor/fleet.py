@@ -40,6 +40,8 @@ class FleetFacts:
     """Live actions for handlers that it does not have, among those that were looked at."""
     workers: Sequence[WorkerSeen] = ()
     """Those that did not leave."""
+    is_quota_set: bool = True
+    """The row of its settings is there."""
 
     @property
     def now(self) -> datetime:
@@ -107,8 +109,8 @@ def _silent(facts: FleetFacts, options: str) -> Iterator[Finding]:
 
 
 def _late(facts: FleetFacts, patience: timedelta, options: str) -> Iterator[Finding]:
-    """What is due and has no gate to pass, so that nothing but a worker can be what it waits for: in the shards, and new
-    ones that nobody has looked at yet."""
+    """What is due and has no gate to pass, so that nothing but a worker can be what it waits for: in the shards, and
+    what is new and nobody has looked at yet."""
     late = [(shard, shard.oldest_due_at) for shard in facts.shards if shard.oldest_due_at is not None]
     late = [(shard, due_at) for shard, due_at in late if facts.now - due_at >= patience]
     oldest = min([due_at for _, due_at in late], default=facts.now)
@@ -185,6 +187,12 @@ def judge_gates(facts: FleetFacts, options: str) -> Iterator[Finding]:
         *(_paused(facts, template, options) for template in facts.templates if template.is_paused(facts.now)),
         *(_slowed(facts, limit, options) for limit in facts.limits if limit.is_slowed(facts.now)),
     ]
+    if not facts.is_quota_set:
+        yield fault(
+            "quota",
+            "its settings are missing: somebody has deleted their row, so that no window is planned",
+            f"`matrixsched fsck --repair{options}`, then `matrixsched quota set{options}` for what was not usual",
+        )
     held = sum(facts.gates.held.values())
     yield from findings or [ok("gates", f"nothing is paused or slowed down; {held:,} rows wait before gates")]
 

@@ -361,6 +361,29 @@ select g.name from unnest(cast(:subjects as text[])) as g (name)
 on conflict do nothing
 returning c.name as subject, cast(null as text) as guid;
 
+-- name: quota
+-- As a migration made it.
+insert into matrixsched.quota_settings (singleton, updated_at) values (true, {now})
+on conflict do nothing
+returning 'settings' as subject, cast(null as text) as guid;
+
+-- name: unbalanced
+-- The mark is deleted by the balance that it asks for; one too many costs a balance.
+insert into matrixsched.semaphore_changes as m (semaphore, change_guid)
+select s.key, cast(:fresh_guid as uuid)
+  from matrixsched.semaphores s
+ where s.key = any (cast(:subjects as text[]))
+   and (select true from matrixsched.semaphore_changes c where c.semaphore = s.key limit 1) is null
+   and (select true from matrixsched.semaphore_tasks w
+         where w.semaphore = s.key and w.state = 'waiting'
+         order by w.priority desc, w.enqueued_at, w.task_id limit 1)
+   and (select count(*) from (select from matrixsched.semaphore_tasks h
+                               where h.semaphore = s.key and h.state <> 'waiting'
+                               order by h.priority desc, h.enqueued_at, h.task_id
+                               limit s.active) h) < s.active
+on conflict do nothing
+returning m.semaphore as subject, cast(null as text) as guid;
+
 -- name: task_lease
 with stranded as materialized (
     select t.ctid

@@ -178,6 +178,24 @@ select g.value ->> 0 from json_each(:keys) as g where true
 on conflict do nothing
 returning name as subject, null as guid;
 
+-- name: quota
+-- As a migration made it.
+insert into matrixsched_quota_settings (singleton, updated_at) values (1, {now})
+on conflict do nothing
+returning 'settings' as subject, null as guid;
+
+-- name: unbalanced
+-- The mark is deleted by the balance that it asks for.
+insert into matrixsched_semaphore_changes (semaphore, change_guid)
+select s.key, :fresh_guid
+  from json_each(:keys) as g
+ cross join matrixsched_semaphores s on s.key = g.value ->> 0
+ where not exists (select 1 from matrixsched_semaphore_changes c where c.semaphore = s.key)
+   and exists (select 1 from matrixsched_semaphore_tasks w where w.semaphore = s.key and w.state = 'waiting')
+   and (select count(*) from matrixsched_semaphore_tasks h where h.semaphore = s.key and h.state <> 'waiting') < s.active
+on conflict do nothing
+returning semaphore as subject, null as guid;
+
 -- name: task_lease
 update matrixsched_queue_tasks set due_at = {now} + :task_reach
  where id in (select cast(g.value ->> 0 as integer) from json_each(:keys) as g)
