@@ -76,7 +76,8 @@ MEANINGS: Mapping[Fault, Meaning] = {
     Fault.TASK_TWICE: Meaning("a task stands in its queue and among its dead letters", "the dead letter is removed"),
     Fault.MISPLACED: Meaning(
         "the action is not in the shard of its id: nobody finds it, to change or cancel it",
-        "it is put into its shard, unless an action of its id is there or an attempt at it is under way",
+        "it is put into its shard, unless an attempt at it is under way; if an action of its id is there, the one that "
+        "was changed last stays",
     ),
     Fault.LOST: Meaning("no row stands for the live action: it would never run", "its row is put back"),
     Fault.TWICE: Meaning("several rows stand for one version of a live action", "all but one are removed"),

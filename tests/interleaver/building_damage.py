@@ -112,6 +112,13 @@ async def misplaced_home(setting: Setting) -> None:
     await building.hold(setting)
 
 
+async def misplaced_twice(setting: Setting) -> None:
+    """It waits there, and was written in its own shard since."""
+    await building.waiting(setting)
+    setting.later(SECOND)
+    await building.write(setting, shard=1)
+
+
 async def no_lock(setting: Setting) -> None:
     """Somebody has a shard, whose lock is gone."""
     await building.new(setting)

@@ -45,6 +45,7 @@ RISKY = [
     ("claim", "mend-misplaced", "misplaced"),
     ("move", "mend-misplaced", "misplaced-new"),
     ("schedule", "mend-misplaced-home", "misplaced-home"),
+    ("claim", "mend-misplaced", "misplaced-twice"),
     ("acquire", "mend-no-lock", "no-lock"),
     ("acquire", "mend-extra-lock", "extra-lock"),
     ("beat", "mend-lock-time", "lock-time-held"),

@@ -219,14 +219,34 @@ def test_more_than_are_named_are_counted(fsck: Fsck) -> None:
     assert fsck.kinds() == {}
 
 
-def test_an_action_whose_place_is_taken_is_left_to_be_decided(fsck: Fsck) -> None:
-    damaged(fsck.url, misplaced)
-    look(fsck.url, lambda site: site.app.schedule("send", id="misplaced"))
+@pytest.mark.parametrize("damage", MENDABLE[Fault.MISPLACED], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("stays", ["home", "astray", "the one at home, of two as old"])
+def test_of_an_action_at_the_wrong_place_and_its_namesake_the_one_that_was_changed_last_stays(
+    fsck: Fsck, damage: Damage, stays: str
+) -> None:
+    async def write(site: Site) -> None:
+        await damage(site)
+        if stays == "astray":
+            site.clock.advance(-timedelta(minutes=1))
+        elif stays == "home":
+            site.clock.advance(timedelta(minutes=1))
+        await site.app.schedule("send", id="misplaced", delay=timedelta(hours=1), priority=7)
+
+    async def found(site: Site) -> tuple[int, int, int, int]:
+        action = await site.app.get("misplaced")
+        rows = [row for table in ("incoming_queue", "processing_queue") for row in await site.scene.table(table)]
+        of_it = [row for row in rows if row["action_id"] == "misplaced"]
+        history = [row for row in await site.scene.table("attempt_history") if row["action_id"] == "misplaced"]
+        return action.meta.shard, action.spec.priority, len(of_it), len(history)
+
+    damaged(fsck.url, write)
+    assert fsck.kinds() == {"misplaced": 1}
     code, told = fsck.told("--repair", "--yes")
-    assert (code, told["verdict"]["verdict"]) == (BROKEN, "broken")
-    assert [(row["kind"], row["outcome"]) for row in told["findings"]] == [("misplaced", "left")]
-    answer = fsck("--repair", "--yes")
-    assert f"To see them: `matrixsched fsck --database {fsck.url}`." in answer.err
+    assert (code, told["verdict"]["verdict"]) == (MENDED, "mended")
+    assert fsck.kinds() == {}
+    history = 1 if damage is misplaced and stays == "astray" else 0
+    priority = 0 if stays == "astray" else 7
+    assert look(fsck.url, found) == (shard_of("misplaced", SHARDS), priority, 1, history)
 
 
 def test_an_action_at_the_wrong_place_is_brought_home_with_its_history(fsck: Fsck) -> None:

@@ -40,8 +40,9 @@ READ_OVER_SHARDS = {
     PLAN: {"plan_window.count", "plan_window.due", "plan_window.unsettled"},
 }
 
-TWO_SHARDS = {"mend.misplaced"}
-"""`fsck --repair` brings an action into its shard: refused where another node has that, and nothing is changed."""
+TWO_SHARDS = {"mend.misplaced", "mend.misplaced_drop"}
+"""`fsck --repair` brings an action into its shard, or lets it or its namesake go: refused where another node has that,
+and nothing is changed."""
 SEVERAL_QUESTIONS = {"standing"}
 """It asks about a shard and about all of them, for an explanation."""
 TAKING = {"acquire_shard.take", "beat_shard", "claim", "extend", "keep_chore", "move", "take_chore"}

@@ -106,7 +106,7 @@ def _said(given: Given, verdict: Verdict, report: Report, left: Report | None) -
         case Verdict.BROKEN:
             return (
                 f"mended {_many(mended, 'fault')}, left {_many(after.damage, 'fault')}: in somebody's hands at this "
-                "moment, or for you to decide, as the table of kinds says. To see them: "
+                "moment, or for you to decide, by the command that the table of kinds names. To see them: "
                 f"`matrixsched fsck{given.options()}`."
             )
         case Verdict.MENDED:

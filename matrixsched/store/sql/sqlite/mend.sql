@@ -155,6 +155,22 @@ delete from matrixsched_processing_queue
 update or ignore matrixsched_attempt_history set shard_id = :right_shard
  where shard_id = :shard_id and action_id = :subject;
 
+-- name: misplaced_drop
+-- Of two actions of one id the one that was changed last stays, as where both were written in one shard; of two that were
+-- changed at the same time the one at its place.
+delete from matrixsched_scheduled_actions as a
+ where a.shard_id = :shard_id and a.action_id = :subject
+   and exists (select 1 from matrixsched_scheduled_actions b
+                where b.shard_id = :other_shard and b.action_id = :subject
+                  and (a.updated_at < b.updated_at or a.updated_at = b.updated_at and :is_astray))
+   and not exists (select 1 from matrixsched_processing_queue p
+                    where p.shard_id = :shard_id and p.action_id = :subject
+                      and p.claimed_by is not null and p.scheduled_at > {now})
+returning action_id as subject, null as guid;
+
+-- name: misplaced_forget
+delete from matrixsched_attempt_history where shard_id = :shard_id and action_id = :subject;
+
 -- name: no_lock
 insert into matrixsched_shard_locks (shard_id, last_lock_guid) values (:shard_id, :fresh_guid)
 on conflict do nothing
