@@ -45,6 +45,8 @@ class Meaning:
     """What is wrong, and what comes of it."""
     mend: str | None
     """What a repair does; None: somebody has to decide, `what` says by which command."""
+    command: str | None = None
+    """By which somebody ends it who has decided; its argument is what the finding is about."""
     is_litter: bool = False
     """Harmless, part of any healthy installation, and cleared away by workers."""
 
@@ -61,10 +63,14 @@ MEANINGS: Mapping[Fault, Meaning] = {
         "those of a new installation are put in their place: `matrixsched quota set` changes them",
     ),
     Fault.TEMPLATE: Meaning(
-        "live actions are of a template that does not exist, and wait until it does: `matrixsched templates set`", None
+        "live actions are of a template that does not exist, and wait until it does: `matrixsched templates set NAME`",
+        None,
+        "templates set",
     ),
     Fault.SEMAPHORE: Meaning(
-        "tasks wait for a semaphore that does not exist, until it does: `matrixsched semaphores set`", None
+        "tasks wait for a semaphore that does not exist, until it does: `matrixsched semaphores set KEY`",
+        None,
+        "semaphores set",
     ),
     Fault.UNBALANCED: Meaning(
         "a semaphore has free places, tasks wait for them, and nothing tells a worker to give them out",
@@ -96,10 +102,12 @@ MEANINGS: Mapping[Fault, Meaning] = {
         "an action's counters say less than its history, or than each other", "the counters are raised"
     ),
     Fault.STRAY: Meaning("rows in a shard that does not exist, without an action", "the rows are removed"),
-    Fault.DEAD: Meaning("rows of a version that was replaced, moved or cancelled", "the rows are removed", True),
-    Fault.ORPHAN: Meaning("rows without an action", "the rows are removed", True),
-    Fault.FINISHED: Meaning("rows of an action that has finished", "the rows are removed", True),
-    Fault.FORGOTTEN: Meaning("history of an action that is gone", "the history is removed", True),
+    Fault.DEAD: Meaning(
+        "rows of a version that was replaced, moved or cancelled", "the rows are removed", is_litter=True
+    ),
+    Fault.ORPHAN: Meaning("rows without an action", "the rows are removed", is_litter=True),
+    Fault.FINISHED: Meaning("rows of an action that has finished", "the rows are removed", is_litter=True),
+    Fault.FORGOTTEN: Meaning("history of an action that is gone", "the history is removed", is_litter=True),
 }
 
 

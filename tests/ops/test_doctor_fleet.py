@@ -131,7 +131,7 @@ def test_a_template_that_somebody_may_have_forgotten_is_told(
     found = [finding for finding in judge_gates(facts, " --installation x") if not finding.is_ok]
     assert [finding.verdict.value for finding in found] == ([] if verdict is None else [verdict])
     if found:
-        assert found[0].remedy == "`matrixsched templates resume promo --installation x`"
+        assert found[0].remedy == "`matrixsched templates resume --installation x promo`"
 
 
 def test_a_limit_that_was_told_to_slow_down_is_told() -> None:
@@ -139,3 +139,22 @@ def test_a_limit_that_was_told_to_slow_down_is_told() -> None:
     finding = only(judge_gates(a_fleet(limits=[limit, replace(limit, slow_until=NOW)]), ""))
     assert "'global' is slowed down to nothing for another 1 h 0 min" in finding.detail
     assert finding.remedy == "`matrixsched limits resume global`"
+
+
+def test_a_name_is_quoted_where_it_is_to_be_typed() -> None:
+    """Whoever names templates and limits does not thereby type at an operator's prompt."""
+    template = a_template(name="news; touch x", paused_at=NOW - HOUR)
+    limit = Limit(name="handler:a b", updated_at=NOW, slow_until=NOW + HOUR)
+    found = [one for one in judge_gates(a_fleet(templates=[template], limits=[limit]), " --database x.db")]
+    assert [finding.remedy for finding in found] == [
+        "`matrixsched templates resume --database x.db 'news; touch x'`",
+        "`matrixsched limits resume --database x.db 'handler:a b'`",
+    ]
+    finding = only(judge_fleet(a_fleet(parked=[Parked('a"b', 1, LONG_AGO)]), MINUTE, ""))
+    assert r'@app.action("a\"b")' in (finding.remedy or "")
+
+
+def test_a_quota_without_settings_is_told() -> None:
+    finding = only(judge_gates(a_fleet(is_quota_set=False), " --database x.db"))
+    assert (finding.verdict.value, finding.check) == ("fault", "quota")
+    assert "`matrixsched fsck --repair --database x.db`" in (finding.remedy or "")

@@ -275,3 +275,11 @@ def test_privileges_that_are_missing_are_told_with_the_grant() -> None:
     assert finding.remedy == "`grant select, insert, update, delete on all tables in schema matrixsched to app;`"
     closed = only(judge_privileges(replace(GOOD, can_use_schema=False)))
     assert closed.remedy == "`grant usage on schema matrixsched to app;`"
+
+
+def test_whoever_ends_read_only_transactions_is_not_in_one() -> None:
+    finding = only(judge_server(with_setting("default_transaction_read_only", "on", "database")))
+    reset = 'alter database "Orders" reset default_transaction_read_only;'
+    assert finding.remedy == f"`set default_transaction_read_only = off; {reset}`"
+    finding = only(judge_server(with_setting("default_transaction_read_only", "on", "connection")))
+    assert finding.remedy == "take default_transaction_read_only out of the URL"

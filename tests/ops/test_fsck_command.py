@@ -263,7 +263,10 @@ def test_an_action_at_the_wrong_place_is_brought_home_with_its_history(fsck: Fsc
 def test_a_fault_that_somebody_can_end_is_said_how(fsck: Fsck) -> None:
     damaged(fsck.url, template)
     answer = fsck()
-    assert "`matrixsched templates set`" in answer.out
+    assert "`matrixsched templates set NAME`" in answer.out
+    move = f"`matrixsched templates set --database {fsck.url} template`"
+    assert answer.err == f"1 fault. For you to decide: {move}.\n"
+    assert f"For you to decide: {move}." in fsck("--repair", "--yes").err
     look(fsck.url, lambda site: site.app.templates.set("template"))
     assert fsck().code == CLEAN
 

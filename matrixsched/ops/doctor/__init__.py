@@ -62,7 +62,7 @@ async def _findings(
     except MatrixSchedError as error:
         yield fault("database", spoken(error))
         return
-    for finding in _of_database(app, facts, patience):
+    for finding in _of_database(app, facts, patience, options):
         yield finding
     if not facts.schema.exists:
         return
@@ -80,7 +80,7 @@ async def _findings(
         yield finding
 
 
-def _of_database(app: App, facts: DatabaseFacts, patience: timedelta) -> Iterator[Finding]:
+def _of_database(app: App, facts: DatabaseFacts, patience: timedelta, options: str) -> Iterator[Finding]:
     dialect = app.store.dialect
     if isinstance(facts, PostgresFacts):
         yield from judge_server(facts)
@@ -91,13 +91,14 @@ def _of_database(app: App, facts: DatabaseFacts, patience: timedelta) -> Iterato
         yield from judge_vacuuming(facts)
         yield from judge_privileges(facts)
     else:
-        yield from judge_file(facts)
+        yield from judge_file(facts, options)
     yield from judge_schema(
         facts.schema,
         dialect=dialect,
         installation=app.installation,
         expected=expected_catalogue(dialect, is_distributed=facts.schema.is_distributed),
         library=load_migrations(dialect, app.installation),
+        options=options,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from matrixsched.ops.doctor.words import listed
 from matrixsched.ops.findings import Finding, fault, note, ok, warning
-from matrixsched.ops.render import Count, age
+from matrixsched.ops.render import Count, age, as_argument
 from matrixsched.rules.explanation import QUIET_AFTER, SILENT_AFTER
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.limits import Limit
@@ -139,7 +140,9 @@ def _handlers(facts: FleetFacts, patience: timedelta) -> Iterator[Finding]:
             yield warning("handlers", f"{detail}; this App has it", "start a worker of this App")
         else:
             nor = "" if facts.known is None else ", nor has this App"
-            yield fault("handlers", f"{detail}{nor}", f'register it with @app.action("{name}"), and start its workers')
+            yield fault(
+                "handlers", f"{detail}{nor}", f"register it with @app.action({json.dumps(name)}), and start its workers"
+            )
     for name, count in facts.unknown.items():
         if name not in parked:
             yield note(
@@ -209,7 +212,7 @@ def _paused(facts: FleetFacts, template: Template, options: str) -> Finding:
     return told(
         "gates",
         f"the template {template.name!r} has been paused for {age(since)}, {until}; {held:,} of its rows are due",
-        f"`matrixsched templates resume {template.name}{options}`",
+        f"`matrixsched templates resume{options} {as_argument(template.name)}`",
     )
 
 
@@ -219,5 +222,5 @@ def _slowed(facts: FleetFacts, limit: Limit, options: str) -> Finding:
     return note(
         "gates",
         f"the limit {limit.name!r} is slowed down to {to} for another {age(limit.slow_until - facts.now)}",
-        f"`matrixsched limits resume {limit.name}{options}`",
+        f"`matrixsched limits resume{options} {as_argument(limit.name)}`",
     )
