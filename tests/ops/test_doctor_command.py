@@ -201,6 +201,16 @@ def test_a_file_gets_back_its_view_and_its_index(matrixsched: Matrixsched, tmp_p
     assert ("ok", "drift") in found(matrixsched("doctor", "--database", url, "--json"))
 
 
+def test_row_level_security_is_seen(matrixsched: Matrixsched, postgres_dsn: str) -> None:
+    on(postgres_dsn, installed)
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("alter table matrixsched.scheduled_actions enable row level security")
+    told = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
+    ((finding,),) = [told[place] for place in told if place[1] == "row security"]
+    assert "row level security is on for scheduled_actions" in finding
+    assert "`alter table matrixsched.scheduled_actions disable row level security;`" in finding
+
+
 def test_all_that_is_wrong_with_a_postgresql_is_found_with_its_remedy(
     matrixsched: Matrixsched, postgres_dsn: str
 ) -> None:

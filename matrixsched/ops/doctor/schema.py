@@ -259,3 +259,28 @@ def judge_privileges(facts: PostgresFacts) -> Iterator[Finding]:
         )
     elif facts.tables:
         yield ok("privileges", f"the role {facts.role} may read and write all {len(facts.tables)} tables")
+    yield from _row_security(facts)
+
+
+def _row_security(facts: PostgresFacts) -> Iterator[Finding]:
+    """It hides rows without an error, but for owners and superusers."""
+    secured = [table for table in facts.tables if table.has_row_security]
+    if not secured:
+        return
+    hidden = [table.name for table in secured if table.hides_rows]
+    names = [table.name for table in secured]
+    alter = " ".join(f"alter table {facts.namespace}.{of_sql(name)} disable row level security;" for name in names)
+    if hidden:
+        yield fault(
+            "row security",
+            f"row level security hides rows of {listed(hidden)} from the role {facts.role}, or refuses them: what is "
+            "scheduled is not seen, or cannot be written",
+            f"as their owner: `{alter}`",
+        )
+    else:
+        yield warning(
+            "row security",
+            f"row level security is on for {listed(names)}: the role {facts.role} sees all rows, but other roles that "
+            "work here may see none",
+            f"as their owner: `{alter}`",
+        )
