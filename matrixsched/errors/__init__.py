@@ -58,6 +58,7 @@
     ├── SchemaMissing
     │   └── DatabaseFileMissing
     ├── SchemaMismatch
+    ├── RowMissing                      somebody deleted what a migration made
     ├── FormMismatch                    an installation that is distributed, or is not
     ├── DistributedUnsupported
     ├── DatabaseError
@@ -149,6 +150,7 @@ from matrixsched.errors.surroundings import (
     NeverIdle,
     NotOpen,
     OutcomeUnknown,
+    RowMissing,
     SchemaMismatch,
     SchemaMissing,
     StageError,
@@ -206,6 +208,7 @@ __all__ = [
     "PayloadTooNew",
     "QueueContradiction",
     "ReservedName",
+    "RowMissing",
     "SchemaMismatch",
     "SchemaMissing",
     "SemaphoreNotFound",

@@ -126,6 +126,16 @@ class SchemaMismatch(MatrixSchedError):
         super().__init__(why)
 
 
+class RowMissing(MatrixSchedError):
+    """A row that a migration makes, and nothing of ours deletes, is gone."""
+
+    remedy = "Put it back by `matrixsched fsck --repair`."
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"the row of the table {table} is missing: somebody has deleted it")
+        self.table = table
+
+
 class FormMismatch(MatrixSchedError):
     """The installation exists in another form than was asked for: distributed, or not."""
 

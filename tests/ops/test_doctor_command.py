@@ -68,7 +68,7 @@ def test_a_database_that_is_set_up_well_has_no_faults(matrixsched: Matrixsched, 
     checks = {row["check"] for row in answer.json}
     assert {"schema", "drift", "workers", "shards", "handlers", "gates"} <= checks
     assert ("integrity" if good_url.startswith("sqlite") else "durability") in checks
-    assert "nothing is wrong. `matrixsched top`" in answer.err
+    assert f"nothing is wrong. `matrixsched top --database {good_url}`" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_installation_that_is_not_there_is_told_with_how_to_make_it(
     answer = matrixsched("doctor", "--database", database_url, "--installation", "second", "--json")
     assert answer.code == 1
     (told,) = found(answer)["fault", "schema"]
-    assert told.endswith("→ Run `matrixsched init --installation second` once")
+    assert told.endswith(f"→ Run `matrixsched init --database {database_url} --installation second` once")
 
 
 def test_a_patience_that_makes_no_sense_is_refused(matrixsched: Matrixsched, tmp_path: Path) -> None:
@@ -160,6 +160,59 @@ def spoil(dsn: str) -> None:
             connection.execute(text.encode())
 
 
+DRIFT = (
+    "drop view matrixsched.readable_actions",
+    "drop index matrixsched.processing_queue_lanes",
+    "alter table matrixsched.limits drop constraint limits_pool_check",
+    "alter table matrixsched.limits drop constraint limits_pkey",
+    "alter table matrixsched.shard_locks drop constraint shard_locks_last_lock_guid_key",
+    "alter table matrixsched.requests alter column created_at drop not null",
+    "alter table matrixsched.templates alter column weight drop default",
+    "alter table matrixsched.requests set unlogged",
+)
+
+
+@pytest.mark.undistributed("one of these keys is another one there")
+def test_what_is_said_to_be_typed_makes_the_tables_as_they_were(matrixsched: Matrixsched, postgres_dsn: str) -> None:
+    on(postgres_dsn, installed)
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        for text in DRIFT:
+            connection.execute(text.encode())
+        told = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))["fault", "drift"]
+        assert len(told) == len(DRIFT), "each is told once"
+        for finding in told:
+            (remedy,) = re.findall("→ `([^`]+;)`$", finding)
+            for text in filter(None, map(str.strip, remedy.split(";"))):
+                connection.execute(text.encode())
+    after = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
+    assert ("fault", "drift") not in after
+    assert ("ok", "drift") in after
+
+
+def test_a_file_gets_back_its_view_and_its_index(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/test.db"
+    on(url, installed)
+    with closing(sqlite3.connect(tmp_path / "test.db")) as connection:
+        connection.execute("drop view matrixsched_readable_actions")
+        connection.execute("drop index matrixsched_processing_queue_due")
+        told = found(matrixsched("doctor", "--database", url, "--json"))["fault", "drift"]
+        assert len(told) == 2
+        for finding in told:
+            (remedy,) = re.findall("→ `([^`]+);`$", finding)
+            connection.execute(remedy)
+    assert ("ok", "drift") in found(matrixsched("doctor", "--database", url, "--json"))
+
+
+def test_row_level_security_is_seen(matrixsched: Matrixsched, postgres_dsn: str) -> None:
+    on(postgres_dsn, installed)
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("alter table matrixsched.scheduled_actions enable row level security")
+    told = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
+    ((finding,),) = [told[place] for place in told if place[1] == "row security"]
+    assert "row level security is on for scheduled_actions" in finding
+    assert "`alter table matrixsched.scheduled_actions disable row level security;`" in finding
+
+
 def test_all_that_is_wrong_with_a_postgresql_is_found_with_its_remedy(
     matrixsched: Matrixsched, postgres_dsn: str
 ) -> None:
@@ -193,7 +246,10 @@ def test_all_that_is_wrong_with_a_postgresql_is_found_with_its_remedy(
     assert wait.endswith(f"`select pg_terminate_backend({holder});`")
 
     drift = "\n".join(told["fault", "drift"])
-    assert "`CREATE INDEX processing_queue_lanes ON matrixsched.processing_queue USING btree (shard_id, lane" in drift
+    assert (
+        "`CREATE INDEX CONCURRENTLY processing_queue_lanes ON matrixsched.processing_queue USING btree (shard_id, lane"
+        in drift
+    )
     assert "table requests is `not logged`, not `logged`" in drift
     assert "constraint limits.limits_pool_check is missing" in drift
     assert "index requests.strange" in told["note", "drift"][0]
@@ -405,7 +461,7 @@ def test_what_was_paused_slowed_or_quarantined_is_told_with_a_command(
     on(database_url, close)
     told = found(matrixsched("doctor", "--database", database_url, "--json"))
     gates = "\n".join(told["note", "gates"])
-    assert f"`matrixsched templates resume promo --database {shlex.quote(database_url)}`" in gates
+    assert f"`matrixsched templates resume --database {shlex.quote(database_url)} promo`" in gates
     assert "the limit 'global' is slowed down to nothing for another 59 min" in gates
     assert "1 actions are quarantined" in told["warning", "quarantine"][0]
 

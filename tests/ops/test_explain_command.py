@@ -371,6 +371,35 @@ def test_a_template_that_is_gone(database_url: str, explain: Explain) -> None:
     assert "matrixsched templates set" in found.said
 
 
+@pytest.mark.parametrize(
+    ("table", "delay"), [("incoming_queue", HOUR), ("incoming_queue", FAR), ("processing_queue", HOUR)]
+)
+def test_a_row_that_is_gone_is_no_row_that_is_new(
+    matrixsched: Matrixsched, database_url: str, explain: Explain, table: str, delay: timedelta
+) -> None:
+    """Only a hand in the tables does that."""
+
+    async def work(app: App, clock: ManualClock) -> None:
+        await app.schedule("send", id="a", delay=delay)
+        if table == "processing_queue":
+            await meet(app, "send")
+        scene = Scene(app.store, clock)
+        assert len(await scene.table(table)) == 1
+        await scene.sql(f"delete from matrixsched.{table}")
+
+    play(database_url, work, ago=2 * HOUR)
+    found = explain()
+    assert found.kinds == ["lost"]
+    assert "no row stands for it" in found.said
+    assert f"Put its row back: `matrixsched fsck --repair --database {database_url}`.\n" in found.said
+    shown = matrixsched("actions", "show", "a", "--database", database_url, "--json")
+    assert shown.json["status"]["queue"] is None
+    assert "it has no row that stands for it in the queues, so that it would never run. To put it back: " in shown.err
+    assert "worker" not in shown.err
+    assert matrixsched("fsck", "--repair", "--yes", "--database", database_url).code == 3
+    assert "lost" not in explain().kinds
+
+
 def test_looking_changes_nothing(database_url: str, explain: Explain) -> None:
     async def work(app: App, clock: ManualClock) -> None:
         await app.limits.set("key:*", "1/h")

@@ -45,8 +45,9 @@ READ_OVER_SHARDS = {
     PLAN: {"plan_window.count", "plan_window.due", "plan_window.unsettled"},
 }
 
-TWO_SHARDS = {"mend.misplaced"}
-"""`fsck --repair` brings an action into its shard: refused where another node has that, and nothing is changed."""
+TWO_SHARDS = {"mend.misplaced", "mend.misplaced_drop"}
+"""`fsck --repair` brings an action into its shard, or lets it or its namesake go: refused where another node has that,
+and nothing is changed."""
 TAKING = {"acquire_shard.take", "beat_shard", "claim", "extend", "keep_chore", "move", "take_chore"}
 """What takes, claims or prolongs something by the time that was asked."""
 IN_TIME = r"(?:and|where) \(statement_timestamp\(\) < cast\(:late_at as timestamptz\)\) is not false\s"

@@ -70,7 +70,7 @@ LOOKS = {
 MENDS = {
     fault.value: mend(fault)
     for fault in Fault
-    if fault not in (Fault.TEMPLATE, Fault.SEMAPHORE, Fault.TASK_LEASE, Fault.TASK_TWICE)
+    if fault not in (Fault.TEMPLATE, Fault.SEMAPHORE, Fault.UNBALANCED, Fault.TASK_LEASE, Fault.TASK_TWICE)
 }
 WHOLE = IN_SHARD * 4 * 3
 """A shard may be a quarter of what is read where all of it is, as a table of that size may be."""
