@@ -23,6 +23,7 @@
     │   ├── PayloadTooLarge
     │   ├── TaskTooLarge
     │   ├── PartlyEnqueued              tasks of a semaphore, of which some are enqueued
+    │   ├── RequestReused               its name was used for something else
     │   ├── UnknownHandler
     │   ├── UnknownTemplate
     │   ├── InvalidContract
@@ -90,6 +91,7 @@ from matrixsched.errors.inputs import (
     PartlyEnqueued,
     PayloadTooLarge,
     PayloadTooNew,
+    RequestReused,
     ReservedName,
     UnknownHandler,
     UnknownTemplate,
@@ -203,6 +205,7 @@ __all__ = [
     "PayloadTooLarge",
     "PayloadTooNew",
     "QueueContradiction",
+    "RequestReused",
     "ReservedName",
     "SchemaMismatch",
     "SchemaMissing",
