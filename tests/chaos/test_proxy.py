@@ -17,6 +17,7 @@ from chaos.nemeses import absent, least_tried
 from chaos.proxy import Lost, Proxy, Requests, message
 from matrixsched import App
 from matrixsched.errors import DatabaseUnavailable
+from matrixsched.store.postgresql.connection import BEGIN
 from matrixsched.store.statements import load
 
 pytestmark = pytest.mark.anyio
@@ -169,7 +170,7 @@ async def test_a_black_hole_is_left_when_patience_ends(app: App, proxy: Proxy):
 def test_only_writing_statements_outside_of_transactions_and_commits_are_commits():
     bind, sync = message(b"B", b"\0one\0" + b"\0" * 6), message(b"S", b"")
     write, read = parsed("beat_shard"), parsed("find")
-    begin, commit = message(b"Q", b"BEGIN ISOLATION LEVEL READ COMMITTED;\0"), message(b"Q", b"COMMIT;\0")
+    begin, commit = message(b"Q", BEGIN.encode() + b"\0"), message(b"Q", b"commit\0")
     requests = Requests()
     assert requests.read(write + sync) is None
     assert requests.read(bind + sync) == "beat_shard"

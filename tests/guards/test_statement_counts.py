@@ -177,6 +177,13 @@ async def test_a_change_is_one_statement(database_url: str, change: Callable[[Ap
     assert sent.total() == 1, sent
 
 
+async def test_a_transaction_of_our_own_costs_two_round_trips_more_than_its_statements(postgres_dsn: str) -> None:
+    async with workshop(postgres_dsn) as made:
+        sent = await made.sent.during(lambda: made.app.limits.remove("global"))
+    assert sent.pop("remove_limit") == 1
+    assert sorted(text.partition(" ")[0] for text in sent.elements()) == ["begin", "commit"]
+
+
 async def test_in_a_callers_transaction_calls_take_no_more_statements_than_in_ours(postgres_dsn: str) -> None:
     async with workshop(postgres_dsn) as made, async_caller("asyncpg", postgres_dsn) as caller:
         asked: list[str] = []

@@ -223,7 +223,7 @@ class PostgresStore:
             if connection.is_read_committed and not self._is_one_transaction(transition):
                 answer = await transition.converse_async(connection.ask)
             else:
-                async with connection.transaction(isolation="read_committed"):
+                async with connection.own_transaction():
                     answer = await transition.converse_async(connection.ask)
             connection.note_planned(transition.name)
             broken = False

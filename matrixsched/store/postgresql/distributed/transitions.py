@@ -242,8 +242,6 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         self, shards: Sequence[tuple[int, Sequence[Ended]]], history_max: int
     ) -> Conversation[Mapping[UUID, Answer]]:
         answers: dict[UUID, Answer] = {}
-        if len(shards) > 1:
-            yield self._ask("patience", lock_timeout=None)
         for shard, ours in shards:
             rows = yield self._ask("record", **columns_of_outcomes(ours), shard_id=shard, history_max=history_max)
             found = answers_of(rows)
