@@ -10,7 +10,8 @@ the rows x and, in this form, for that of the statement, :shard_id; `{place}`, o
 which in this form is told with its shard. Where it is another one, it is in sql/distributed/. `{now}` is always the
 parameter there, asked a moment before: engines with several nodes let no function beside a write tell the time, but for
 a bare comparison. `and {in_time}` is one: false in a statement that reaches the server so late that this time must not
-be used any more; without it in the other form, whose time is that of the statement itself.
+be used any more; without it in the other form, whose time is that of the statement itself. `{takes_writes}` is whether
+the server takes writes, on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _NOW = {
     "postgresql": "coalesce(cast(:now as timestamptz), statement_timestamp())",
     "sqlite": ":now",
 }
+TAKES_WRITES = "not (pg_is_in_recovery() or cast(current_setting('default_transaction_read_only') as boolean))"
 _GIVEN_NOW = "cast(:now as timestamptz)"
 _IN_TIME = "(statement_timestamp() < cast(:late_at as timestamptz)) is not false"
 _AND_IN_TIME = re.compile(r"\s+and \{in_time\}")
@@ -84,7 +86,7 @@ def _of_one_shard(text: str) -> str:
     shard = "cast(:shard_id as integer)"
     # Of days of 24 hours, whatever the zone of a session: so nothing that is called here is less than immutable.
     later = _LATER.sub(r"(({now} at time zone 'UTC' \1 \2) at time zone 'UTC')", text)
-    text = later.replace("{now}", _GIVEN_NOW).replace("{in_time}", _IN_TIME)
+    text = later.replace("{now}", _GIVEN_NOW).replace("{in_time}", _IN_TIME).replace("{takes_writes}", TAKES_WRITES)
     return _PLACE.sub(rf"\1shard_id = {shard} and \1ctid", _SHARD.sub(shard, text))
 
 

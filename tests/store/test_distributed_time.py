@@ -46,7 +46,7 @@ def late(transition: Transition[T], by: timedelta) -> Transition[T]:
                 ask = asked.send(rows)
                 rows = yield ask
                 if ask.statement.name == "now":
-                    rows = [{"now": rows[0]["now"] - by}]
+                    rows = [{**rows[0], "now": rows[0]["now"] - by}]
         except StopIteration as end:
             answer: T = end.value
             return answer

@@ -111,8 +111,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_interleaved(item: pytest.Item) -> bool:
-    """Whether its statements are held between their snapshots and their locks, which takes sessions of its own."""
-    return "world" in getattr(item, "fixturenames", ())
+    """Whether it has sessions of its own, to hold statements between their snapshots and their locks, or a server."""
+    return not {"world", "demotion"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _is_on_postgresql(item: pytest.Item) -> bool:

@@ -40,7 +40,7 @@ from matrixsched.store.postgresql.hosts import Hosts, addresses_of
 from matrixsched.store.postgresql.inspecting import Inspection
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import channel_of
-from matrixsched.store.statements import Dialect, namespace
+from matrixsched.store.statements import TAKES_WRITES, Dialect, namespace
 from matrixsched.store.transition import Composed, Transaction, Transition
 from matrixsched.store.transitions import Transitions
 from matrixsched.store.values import Pool
@@ -62,7 +62,6 @@ LISTENER_LOOKS_EVERY_S = 30.0
 _CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _DEMOTED = (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched)
 """What a server answers that takes no writes, and what we are told where none of several does."""
-_IS_READ_ONLY = "select pg_is_in_recovery() or cast(current_setting('default_transaction_read_only') as boolean)"
 _UNTOLD = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.InsufficientPrivilegeError)
 """Why the form of an installation cannot be told yet; whoever asks for something says it."""
 _INIT_RACES = (
@@ -462,7 +461,7 @@ class PostgresStore:
                 with anyio.move_on_after(LISTENER_LOOKS_EVERY_S):
                     await ended.wait()
                     return
-                if await connection.fetchval(_IS_READ_ONLY, timeout=CONNECT_TIMEOUT_S):
+                if not await connection.fetchval(f"select {TAKES_WRITES}", timeout=CONNECT_TIMEOUT_S):
                     raise asyncpg.ReadOnlySQLTransactionError
         finally:
             self._listening.discard(connection)

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from matrixsched.clock import SeededChance
 from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.lanes import escaped
@@ -156,6 +158,10 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
     ) -> Conversation[Acquired]:
+        (clock,) = yield self.asking_now()
+        if not clock["takes_writes"]:
+            # Who finds nothing to take only reads, and a demoted server would go on to answer that.
+            raise asyncpg.ReadOnlySQLTransactionError
         (gates,) = yield self._ask(
             "acquire_shard.gates",
             gated_handlers=[escaped(name) for name in gated_handlers],
