@@ -65,6 +65,7 @@
     │   │   └── DatabaseFileUnusable
     │   ├── OutcomeUnknown              may or may not have been done: the statement was sent, the answer never came
     │   └── DatabaseBusy                a lock was held too long: nothing was done
+    │       └── UpgradeBlocked
     └── WorkerError
         └── HandlersLeaked
 
@@ -151,6 +152,7 @@ from matrixsched.errors.surroundings import (
     SchemaMismatch,
     SchemaMissing,
     StageError,
+    UpgradeBlocked,
     WorkerError,
 )
 
@@ -220,6 +222,7 @@ __all__ = [
     "UnknownZone",
     "UpcastFailed",
     "UpcasterMissing",
+    "UpgradeBlocked",
     "WebExtraMissing",
     "WorkerError",
     "WrongUse",

@@ -24,6 +24,8 @@ on so when a hundred thousand have come, until the next ANALYZE …"""
 PLANS_OUTGROWN = 8
 """… or until so many times as many rows came at once."""
 RENEWAL_TIMEOUT_S = 2.0
+ALTERING_MAX_S = 30 * 86_400.0
+"""As good as no limit: to say none to asyncpg is to have that of all other statements."""
 IDLE_MAX_S = 2
 """How long a transaction of our own may be idle between two of its statements before the server ends it. What it has
 locked (shards, limits, users' rows) a process that is frozen inside of it, or cut off without a word, would else keep
@@ -75,6 +77,10 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
                 await self.execute("rollback")
             raise
         await self.execute("commit")
+
+    async def alter(self, text: str) -> None:
+        """Change tables, however long that takes: it may be an index of a hundred million rows."""
+        await self.execute(text, timeout=ALTERING_MAX_S)
 
     def use(self, in_use: bool) -> None:
         self.is_in_use = in_use

@@ -26,6 +26,7 @@ from matrixsched.errors import (
     NotOpen,
     OutcomeUnknown,
     SchemaMissing,
+    UpgradeBlocked,
 )
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_shard_count
@@ -56,6 +57,13 @@ ACQUIRE_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 30.0
 CONFLICTS_MAX = 5
 """How often a transition is begun again after the database rolled it back by itself (deadlock, serialization)."""
+INIT_RACES_MAX = 19
+"""How often an upgrade is begun again because others create the same tables at this moment."""
+UPGRADE_PATIENCE_S = 60.0
+"""For how long an upgrade tries to get its locks."""
+ALTERING_WAITS_S = 2.0
+"""How long it waits each time for a table: whoever comes to that meanwhile waits behind it. Longer than PostgreSQL's
+deadlock_timeout, a second, after which an autovacuum that is in the way is told to go."""
 LISTENER_LOOKS_EVERY_S = 30.0
 """How often the listener, who hears nothing where nothing is written, asks whether it is still in the right place."""
 
@@ -342,34 +350,47 @@ class PostgresStore:
 
     async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         check_shard_count(shard_count)
-        for races in range(1, 20):
+        began, races, refusals = self._clock.monotonic(), 0, 0
+        while True:
             try:
                 return await self._upgrade(shard_count, distributed)
             except _INIT_RACES as error:
                 # Others create the same objects at this moment; "if not exists" does not help against that.
-                if races == 19:
+                races += 1
+                if races == INIT_RACES_MAX:
                     raise DatabaseBusy(f"upgrade: {reason(error)}") from None
-                await self._clock.sleep(backoff_s(races, first=0.02, most=0.5, spread=self._chance.random()))
-        raise AssertionError("unreachable")
+                rest_s = backoff_s(races, first=0.02, most=0.5, spread=self._chance.random())
+            except asyncpg.LockNotAvailableError:
+                # Nothing is held meanwhile: who waited behind it goes first.
+                refusals += 1
+                waited_s = self._clock.monotonic() - began
+                if waited_s >= UPGRADE_PATIENCE_S:
+                    raise UpgradeBlocked(self.installation, waited_s) from None
+                rest_s = backoff_s(refusals, first=0.5, most=5.0, spread=self._chance.random())
+            await self._clock.sleep(rest_s)
 
     async def _upgrade(self, shard_count: int, distributed: bool | None) -> list[str]:
         prefix = self._prefix
         connection = await self._connection()
         era = self._era
         try:
-            async with connection.transaction(isolation="read_committed"):
+            async with connection.own_transaction():
+                await connection.execute("set local statement_timeout = 0")  # as an operator may have set it for calls
                 await connection.execute(f"create schema if not exists {prefix.rstrip('.')}")
                 await connection.execute(
                     f"create table if not exists {prefix}migrations (number integer primary key, name text not null, "
                     "checksum text not null, applied_at timestamptz not null default statement_timestamp())"
                 )
-                # One at a time from here on; the others wait, then find everything applied.
-                await connection.execute(f"lock table {prefix}migrations in exclusive mode")
+                # One at a time from here on; the others wait, then find everything applied. Nobody waits behind them.
+                await connection.execute(f"set local lock_timeout = '{UPGRADE_PATIENCE_S:g}s'")
+                longest_s = UPGRADE_PATIENCE_S + STATEMENT_TIMEOUT_S
+                await connection.execute(f"lock table {prefix}migrations in exclusive mode", timeout=longest_s)
+                await connection.execute(f"set local lock_timeout = '{ALTERING_WAITS_S:g}s'")
                 applied = await self._apply(connection, shard_count, distributed)
             self._transitions.forget()
             await self._suit(connection)
             return applied
-        except _INIT_RACES:
+        except (*_INIT_RACES, asyncpg.LockNotAvailableError):
             raise
         except Exception as error:
             self._leave_if_demoted(error, era)
@@ -386,7 +407,7 @@ class PostgresStore:
         todo = missing(load_migrations(self.dialect, self.installation), applied)
         for migration in todo:
             for text in migration.statements:
-                await connection.execute(text)
+                await connection.alter(text)
             await connection.execute(
                 f"insert into {prefix}migrations (number, name, checksum) values ($1, $2, $3)",  # noqa: S608
                 migration.number,
@@ -416,10 +437,10 @@ class PostgresStore:
         if facts.is_distributed != distributed:
             raise FormMismatch(self.installation, is_distributed=facts.is_distributed)
 
-    async def _distribute(self, connection: asyncpg.Connection) -> None:
+    async def _distribute(self, connection: Connection) -> None:
         on_citus = await connection.fetchval("select exists (select from pg_extension where extname = 'citus')")
         for text in distributing(self.installation, on_citus=on_citus):
-            await connection.execute(text)
+            await connection.alter(text)
 
     async def drop(self) -> None:
         connection = await self._connection()
