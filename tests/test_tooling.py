@@ -197,6 +197,23 @@ def test_they_are_made_where_they_always_were_if_memory_is_small_or_no_folder(
     assert "TMPDIR" not in os.environ
 
 
+@pytest.mark.parametrize(
+    ("given", "decides"),
+    [
+        (["tests/store", "-q", "--distributed"], False),
+        (["-n4"], True),
+        (["-n", "4"], True),
+        (["--dist=load"], True),
+        (["--pdb"], True),
+        (["-p", "no:xdist"], True),
+    ],
+)
+def test_a_few_workers_run_the_tests_unless_the_caller_decides(
+    dev: ModuleType, given: list[str], decides: bool
+) -> None:
+    assert (dev.parallel_options(given) == []) is decides
+
+
 def test_dev_without_a_command_lists_them_and_exits_2() -> None:
     done = run_dev()
     assert done.returncode == 2

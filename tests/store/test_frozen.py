@@ -37,6 +37,7 @@ pytestmark = pytest.mark.anyio
 WRITES = ("schedule", "replace_expected", "reschedule", "cancel")
 PATIENCE = timedelta(seconds=20)
 BOUND = "2s"
+OF_A_NEW_DEFAULT = pytest.mark.direct("sessions of the pool were begun before the default was another")
 FORMS = pytest.mark.parametrize("distributed", [False, True], ids=["usual", "distributed"])
 
 
@@ -112,7 +113,7 @@ async def test_every_transaction_is_bounded_before_its_first_lock(postgres_dsn: 
 
 
 @FORMS
-@pytest.mark.direct("sessions of the pool were begun before the default was another")
+@OF_A_NEW_DEFAULT
 async def test_every_transition_is_bounded_where_the_default_isolation_makes_it_a_transaction(
     postgres_dsn: str, distributed: bool
 ):
@@ -171,7 +172,9 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=OF_A_NEW_DEFAULT if "serializable" in case else ()) for case in CASES]
+)
 async def test_who_is_frozen_with_outcomes_lets_users_go_on(postgres_dsn: str, case: str, frozen: Any):
     how, distributed = CASES[case]
     if "serializable" in case:
