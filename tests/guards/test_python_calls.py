@@ -85,6 +85,7 @@ async def test_an_action_takes_no_more_python_than_before(database_url: str) -> 
         assert measured <= most, calls.told("run an action", measured, most)
 
 
+@pytest.mark.direct("what is not prepared takes more of them")
 async def test_a_lone_action_takes_no_more_python_than_before(database_url: str) -> None:
     clock, calls = ManualClock(), Calls()
     async with counted_app(database_url, clock, shards=4, hop=in_this_thread) as (app, _):

@@ -213,6 +213,7 @@ def test_row_level_security_is_seen(matrixsched: Matrixsched, postgres_dsn: str)
     assert "`alter table matrixsched.scheduled_actions disable row level security;`" in finding
 
 
+@pytest.mark.direct("it looks for sessions of its own at the server")
 def test_all_that_is_wrong_with_a_postgresql_is_found_with_its_remedy(
     matrixsched: Matrixsched, postgres_dsn: str
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_table_that_is_locked_keeps_nobody_waiting_for_the_doctor(
         assert ("warning", "transactions") in told
 
 
+@pytest.mark.direct("a pooler's sessions know what a role was told only when they are renewed")
 def test_remedies_are_typed_as_they_stand_and_heal(matrixsched: Matrixsched, postgres_dsn: str) -> None:
     on(postgres_dsn, installed)
     spoil(postgres_dsn)

@@ -76,6 +76,7 @@ async def works(url: str) -> None:
     ],
     ids=["dead first", "dead around", "dead last", "as for SQLAlchemy", "in one option", "as for libpq"],
 )
+@pytest.mark.direct("its URLs name servers, and no pooler")
 async def test_the_one_that_is_there_is_found(postgres_dsn: str, write: Callable[[str], str]) -> None:
     await works(write(postgres_dsn))
 
@@ -86,6 +87,7 @@ def as_options(url: str, write: Callable[[list[str]], str]) -> str:
     return f"postgresql+asyncpg://{user}@{parts.path}?{write(hosts.split(','))}&{parts.query}"
 
 
+@pytest.mark.direct("its URLs name servers, and no pooler")
 async def test_one_that_is_silent_does_not_use_up_the_time_of_the_others(postgres_dsn: str) -> None:
     with silent() as hole:
         await works(of(postgres_dsn, hole))
