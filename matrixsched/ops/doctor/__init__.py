@@ -115,6 +115,7 @@ async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
     _, unknown = await unknown_handlers(app) if knows_handlers else (0, {})
     parked = await run(do.parked(count_max=COUNT_MAX))
     chores = await run(do.chores())
+    workers = await run(do.workers_seen())
     return FleetFacts(
         shards=await app.shards(count_max=1),
         backlog=await run(do.backlog(count_max=COUNT_MAX)),
@@ -126,6 +127,6 @@ async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
         limits=await app.limits.list(),
         known=set(app.handlers.names) if knows_handlers else None,
         unknown=unknown,
-        workers=await run(do.workers_seen()),
+        workers=workers,
         is_quota_set=await _is_quota_set(app),
     )
