@@ -66,6 +66,7 @@
     │   │   └── DatabaseFileUnusable
     │   ├── OutcomeUnknown              may or may not have been done: the statement was sent, the answer never came
     │   └── DatabaseBusy                a lock was held too long: nothing was done
+    │       └── UpgradeBlocked
     └── WorkerError
         └── HandlersLeaked
 
@@ -153,6 +154,7 @@ from matrixsched.errors.surroundings import (
     SchemaMismatch,
     SchemaMissing,
     StageError,
+    UpgradeBlocked,
     WorkerError,
 )
 
@@ -223,6 +225,7 @@ __all__ = [
     "UnknownZone",
     "UpcastFailed",
     "UpcasterMissing",
+    "UpgradeBlocked",
     "WebExtraMissing",
     "WorkerError",
     "WrongUse",

@@ -189,6 +189,22 @@ class DatabaseBusy(DatabaseError):
     remedy = "End the transaction that holds it, then try again."
 
 
+class UpgradeBlocked(DatabaseBusy):
+    """An upgrade that did not get the tables for itself in all of its tries: nothing was changed."""
+
+    remedy = (
+        "End what holds them, or let it end (`matrixsched doctor --patience 0` names open transactions; it may be "
+        "another upgrade), then run `matrixsched upgrade` again."
+    )
+
+    def __init__(self, installation: str, waited_s: float) -> None:
+        super().__init__(
+            f"the tables of installation {installation!r} were in use each time the upgrade wanted to change them, "
+            f"for {waited_s:.0f} s; nothing was changed"
+        )
+        self.installation, self.waited_s = installation, waited_s
+
+
 class WorkerError(MatrixSchedError):
     """The worker cannot go on."""
 

@@ -154,6 +154,8 @@ class Acquired:
     holds: bool = False
     """There are rows in gated lanes, anywhere, or lanes are listed of which all rows are gone."""
     next_due_at: datetime | None = None
+    contended: bool = False
+    """Some shards have work, and others took those that were tried."""
 
 
 class Taking(NamedTuple):

@@ -242,7 +242,8 @@ class Worker:
     def _start_feeding(self, feeding: anyio.abc.TaskGroup) -> None:
         """What ends when no more work is taken."""
         if self.runs_actions:
-            self._start(feeding, "intake", self.intake.step, self._news)
+            # Tried again as often as it looks at rest: after an outage the next claim is not to wait for longer.
+            self._start(feeding, "intake", self.intake.step, self._news, again_within=self.policy.rest_max)
             self._start(feeding, "intake beside", self.intake.step_beside, self.intake.beside_wakeup)
             self._start_later(feeding, "lanes", self.intake.relist, within_s=SOON_S)
             self._start(feeding, "balance", self.balancing.step, self._changes)

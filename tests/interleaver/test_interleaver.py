@@ -22,7 +22,11 @@ from interleaver.stage import Stage
 from matrixsched.store.statements import statement
 from matrixsched.store.transition import Ask, Conversation, Transaction, Transition
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.undistributed("its moves are those of sql/postgresql/"),
+    pytest.mark.direct("statements are held in sessions of their own"),
+]
 
 RISKY = [
     ("move", "record", "replaced"),

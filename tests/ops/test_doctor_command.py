@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -14,9 +15,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import anyio
-import psycopg
 import pytest
 from support.command import Answer, Matrixsched, on
+from support.drivers import connect_psycopg
 from support.postgres import PostgresServer, start_postgres
 from support.processes import until
 
@@ -57,6 +58,7 @@ def good_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.direct("a pooler is a finding of its own, and its server is another one")
 def test_a_database_that_is_set_up_well_has_no_faults(matrixsched: Matrixsched, good_url: str) -> None:
     on(good_url, installed)
     answer = matrixsched("doctor", "--database", good_url, "--json", "--thorough")
@@ -114,7 +116,7 @@ def test_a_patience_that_makes_no_sense_is_refused(matrixsched: Matrixsched, tmp
 @contextmanager
 def somebody_waits(dsn: str) -> Iterator[tuple[int, int]]:
     """A transaction that is left open, and a session that waits for a row of it; their process ids."""
-    with psycopg.connect(dsn) as holder, psycopg.connect(dsn) as waiter, psycopg.connect(dsn) as watcher:
+    with connect_psycopg(dsn) as holder, connect_psycopg(dsn) as waiter, connect_psycopg(dsn) as watcher:
         watcher.autocommit = True
         update = "update matrixsched.quota_settings set updated_at = now()"
         holder.execute(update)
@@ -132,7 +134,7 @@ def somebody_waits(dsn: str) -> Iterator[tuple[int, int]]:
 
 
 def spoil(dsn: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with connect_psycopg(dsn, autocommit=True) as connection:
         for setting in (
             "synchronous_commit = off",
             "default_transaction_isolation = 'serializable'",
@@ -261,7 +263,7 @@ def test_a_table_that_is_locked_keeps_nobody_waiting_for_the_doctor(
     matrixsched: Matrixsched, postgres_dsn: str
 ) -> None:
     on(postgres_dsn, installed)
-    with psycopg.connect(postgres_dsn) as holder:
+    with connect_psycopg(postgres_dsn) as holder:
         holder.execute("lock table matrixsched.queue_dead_letters in access exclusive mode")
         told = found(matrixsched("doctor", "--database", postgres_dsn, "--patience", "0", "--json"))
         assert "locked against everybody else" in told["warning", "schema"][0]
@@ -276,7 +278,7 @@ def test_remedies_are_typed_as_they_stand_and_heal(matrixsched: Matrixsched, pos
     assert healed < before.keys()
     typed = [told.split("`")[-2] for place in healed for told in before[place]]
     typed += [told.split("`")[-2] for told in before["fault", "drift"] if "CREATE INDEX" in told]
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         for one in [single for text in typed for single in text.split(";") if single.strip()]:
             connection.execute(one.encode())
     after = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
@@ -289,18 +291,19 @@ def careless(postgres_server: PostgresServer, postgres_dsn: str) -> Iterator[str
     """The URL of a role that may do little; the server's own are superusers."""
     role = f"careless_{uuid4().hex}"
     on(postgres_dsn, installed)
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"create role {role} login connection limit 5".encode())
         connection.execute(f"grant usage on schema matrixsched to {role}".encode())
         connection.execute(f"grant select on all tables in schema matrixsched to {role}".encode())
         connection.execute(f"alter role {role} set default_transaction_read_only = on".encode())
     yield postgres_dsn.replace("postgres@", f"{role}@")
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"drop owned by {role}; drop role {role}".encode())
 
 
+@pytest.mark.direct("a pooler logs in as whom it was told to")
 def test_nobody_has_to_be_a_superuser(matrixsched: Matrixsched, careless: str, postgres_dsn: str) -> None:
-    with psycopg.connect(postgres_dsn) as superuser:
+    with connect_psycopg(postgres_dsn) as superuser:
         superuser.execute("select 1")
         answer = matrixsched("doctor", "--database", careless, "--json")
     told, role = found(answer), careless.partition("://")[2].partition("@")[0]
@@ -312,7 +315,7 @@ def test_nobody_has_to_be_a_superuser(matrixsched: Matrixsched, careless: str, p
     assert f"`grant select, insert, update, delete on all tables in schema matrixsched to {role};`" in privileges
     assert f"`grant pg_read_all_stats to {role};`" in told["note", "hidden"][0]
     assert told["ok", "drift"]
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"revoke usage on schema matrixsched from {role}".encode())
     told = found(matrixsched("doctor", "--database", careless, "--json"))
     assert f"`grant usage on schema matrixsched to {role};`" in told["fault", "privileges"][0]
@@ -458,7 +461,7 @@ def test_what_was_paused_slowed_or_quarantined_is_told_with_a_command(
     on(database_url, close)
     told = found(matrixsched("doctor", "--database", database_url, "--json"))
     gates = "\n".join(told["note", "gates"])
-    assert f"`matrixsched templates resume --database {database_url} promo`" in gates
+    assert f"`matrixsched templates resume --database {shlex.quote(database_url)} promo`" in gates
     assert "the limit 'global' is slowed down to nothing for another 59 min" in gates
     assert "1 actions are quarantined" in told["warning", "quarantine"][0]
 

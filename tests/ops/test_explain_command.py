@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -94,9 +95,12 @@ def test_the_table_shows_the_same_as_the_json_and_ends_with_the_next_move(
         assert f"{title.upper()}\n" in shown.out
     for name in (*found.action, *found.reasons[0]):
         assert name.replace("_", " ") in shown.out.lower()
-    assert f"to run it now: `matrixsched actions run-now --database {database_url} a`" in shown.out
+    command = f"matrixsched actions run-now --database {shlex.quote(database_url)} a"
+    assert f"to run it now: `{command}`" in shown.out
     assert shown.err.startswith("it is not due yet, for another 59 min ")
-    assert shown.err.endswith(f"To run it now: `matrixsched actions run-now --database {database_url} a`.\n")
+    assert shown.err.endswith(
+        f"To run it now: `matrixsched actions run-now --database {shlex.quote(database_url)} a`.\n"
+    )
     assert SECRET not in shown.out + shown.err + found.said
 
 
@@ -255,7 +259,7 @@ def test_what_expired_is_run_again_without_an_end(
         await meet(app, "send")
 
     play(database_url, work, ago=HOUR)
-    command = f"matrixsched actions redrive --database {database_url} a"
+    command = f"matrixsched actions redrive --database {shlex.quote(database_url)} a"
     found = explain()
     assert (found.kinds, found.action["state"]) == (["finished"], "expired")
     assert found.said.endswith(f"To run it again, without an end: `{command}`.\n")

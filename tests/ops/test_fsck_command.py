@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -201,7 +202,7 @@ def test_nothing_is_changed_before_it_is_confirmed(fsck: Fsck) -> None:
     answer = fsck("--repair")
     assert answer.code == UNCONFIRMED
     assert answer.err.startswith("1 fault and 1 piece of litter will be mended where still there")
-    assert f"To do it: `matrixsched fsck --database {fsck.url} --repair --yes`." in answer.err
+    assert f"To do it: `matrixsched fsck --database {shlex.quote(fsck.url)} --repair --yes`." in answer.err
     assert "no row stands for the live action" in answer.out
     assert fsck.kinds() == {"lost": 1, "dead": 1}
 
@@ -214,7 +215,10 @@ def test_more_than_are_named_are_counted(fsck: Fsck) -> None:
     code, told = fsck.told("--limit", "2")
     assert (code, told["verdict"]["damage"], told["verdict"]["litter"]) == (BROKEN, len(Fault), 1)
     assert [row["kind"] for row in told["findings"]] == ["lost", "lost"]
-    assert f"To name more: `matrixsched fsck --database {fsck.url} --limit 10000`." in fsck("--limit", "2").err
+    assert (
+        f"To name more: `matrixsched fsck --database {shlex.quote(fsck.url)} --limit 10000`."
+        in fsck("--limit", "2").err
+    )
     assert fsck.told("--repair", "--yes", "--limit", "0")[1]["findings"] == []
     assert fsck.kinds() == {}
 

@@ -93,7 +93,7 @@ SEVERAL_SHARDS: dict[str, dict[str, dict[str, int]]] = {
         "mend.lock_time": {"shard_locks": 1},
         "mend.misplaced": {"incoming_queue": 1, "processing_queue": 1},
         "mend.misplaced_drop": {"incoming_queue": 1, "processing_queue": 1},
-        "mend.time": {"incoming_queue": 1, "processing_queue": 1},
+        "mend.time": {"processing_queue": 1},
         "mend.twice": {"incoming_queue": 1},
         "mend.unbalanced": {"semaphore_changes": 2, "semaphore_tasks": 2, "semaphores": 1},
         "mend.unwanted": {"incoming_queue": 1, "processing_queue": 1},

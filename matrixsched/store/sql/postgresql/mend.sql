@@ -128,16 +128,23 @@ with given as materialized (
                          offset 0) a
 ),
 incoming as materialized (
-    select i.ctid
-      from matrixsched.incoming_queue i
-      join given g on g.action_id = i.action_id and g.action_guid = i.action_guid
-     where i.shard_id = cast(:shard_id as integer) and i.action_id = any (cast(:subjects as text[]))
-       and (i.scheduled_at <> g.scheduled_at or i.expires_at is distinct from g.expires_at)
-       /* pause point: mend_time_incoming_lock */
-       for update of i skip locked
+    select i.*
+      from (select i.created_at, i.action_id, i.action_guid
+              from matrixsched.incoming_queue i
+              join given g on g.action_id = i.action_id and g.action_guid = i.action_guid
+             where i.shard_id = cast(:shard_id as integer) and i.action_id = any (cast(:subjects as text[]))
+               and (i.scheduled_at <> g.scheduled_at or i.expires_at is distinct from g.expires_at)) f
+     cross join lateral (select i.created_at, i.action_id, i.action_guid
+                           from matrixsched.incoming_queue i
+                          where i.shard_id = cast(:shard_id as integer) and i.created_at = f.created_at
+                            and i.action_id = f.action_id and i.action_guid = f.action_guid
+                            /* pause point: mend_time_incoming_lock */
+                            for update of i skip locked) i
 ),
 gone as (
-    delete from matrixsched.incoming_queue where {place} = any (array(select ctid from incoming))
+    delete from matrixsched.incoming_queue
+     where shard_id = cast(:shard_id as integer)
+       and (created_at, action_id, action_guid) in (select created_at, action_id, action_guid from incoming)
     returning action_id, action_guid
 ),
 queued as (
@@ -147,9 +154,9 @@ queued as (
       join gone o on o.action_id = g.action_id and o.action_guid = g.action_guid
 ),
 processing as materialized (
-    select p.ctid, g.scheduled_at, g.expires_at
+    select p.ctid, g.action_id, g.action_guid, g.scheduled_at, g.expires_at
       from given g
-     cross join lateral (select p.ctid
+     cross join lateral (select {place of p} as ctid
                            from matrixsched.processing_queue p
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = g.action_id
                             and p.action_guid = g.action_guid
@@ -168,7 +175,7 @@ changed as ( -- the end of a lease is not the time of a row
                                          or p.scheduled_at > greatest(t.scheduled_at, {now} + cast(:reach as interval)))
                                then t.scheduled_at else p.scheduled_at end
       from processing t
-     where {p.place} = t.ctid
+     where {p.place is t by action_id, action_guid}
     returning p.action_id, p.action_guid
 )
 select action_id as subject, cast(action_guid as text) as guid from gone
