@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from matrixsched.store.transition import Composed, Conversation, Transition
+from matrixsched.store.transition import Composed, Conversation, Transaction, Transition
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -24,9 +24,12 @@ class Operation(Composed[T]):
     waiting: Callable[[timedelta | None], Conversation[T]]
     calling_off: Transition[None] | None = None
     """Lets an earlier try that may still be on its way change nothing when it arrives."""
+    is_transaction: bool = False
+    """It is several statements that take effect together."""
 
     def patient(self, lock_timeout: timedelta) -> Transition[T]:
-        return Composed(self.name, lambda: self.waiting(lock_timeout))
+        kind = Transaction if self.is_transaction else Composed
+        return kind(self.name, lambda: self.waiting(lock_timeout))
 
 
 def operation(

@@ -61,6 +61,7 @@ from matrixsched.events import CallsWritten, Events
 from matrixsched.handlers import Handlers
 from matrixsched.known_templates import KnownTemplates
 from matrixsched.lookups import Lookups
+from matrixsched.naming import Named, binding
 from matrixsched.operations import Operation, one_ahead, operation
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.arguments import check_function
@@ -185,6 +186,12 @@ class Scheduler(Lookups):
             ready.append(self._new_action(call, self._chance.guid(), shard_count, None, trace))
         return self.scheduling_many(calls, exists, ready)
 
+    async def schedule_named(self, calls: Sequence[Call], exists: Exists, requests: Sequence[Named]) -> ScheduledMany:
+        """In one transaction, unless one of these names was used for something else."""
+        many = await self._perform(self.bound(self.scheduling_many(calls, exists), requests), None)
+        self._events.emit(CallsWritten(many.total, coalesced=False))
+        return many
+
     async def change(self, operation: Operation[Scheduled], connection: AsyncCaller | None) -> Scheduled:
         return await self._perform(operation, connection)
 
@@ -285,6 +292,15 @@ class Scheduler(Lookups):
             return as_found((yield from self._found_expected(located)))
 
         return operation("cancel", conversation, self._calling_off(change))
+
+    def bound(self, operation: Operation[T], requests: Sequence[Named]) -> Operation[T]:
+        """The operation, carried out only if these names were not used for something else."""
+
+        def conversation(lock_timeout: timedelta | None) -> Conversation[T]:
+            yield from binding(self._do, requests, lock_timeout)
+            return (yield from operation.waiting(lock_timeout))
+
+        return replace(operation, begin=lambda: conversation(None), waiting=conversation, is_transaction=True)
 
     # Parts of conversations.
 

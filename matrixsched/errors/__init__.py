@@ -23,6 +23,7 @@
     │   ├── PayloadTooLarge
     │   ├── TaskTooLarge
     │   ├── PartlyEnqueued              tasks of a semaphore, of which some are enqueued
+    │   ├── RequestReused               its name was used for something else
     │   ├── UnknownHandler
     │   ├── UnknownTemplate
     │   ├── InvalidContract
@@ -92,6 +93,7 @@ from matrixsched.errors.inputs import (
     PartlyEnqueued,
     PayloadTooLarge,
     PayloadTooNew,
+    RequestReused,
     ReservedName,
     UnknownHandler,
     UnknownTemplate,
@@ -207,6 +209,7 @@ __all__ = [
     "PayloadTooLarge",
     "PayloadTooNew",
     "QueueContradiction",
+    "RequestReused",
     "ReservedName",
     "RowMissing",
     "SchemaMismatch",

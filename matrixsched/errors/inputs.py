@@ -69,6 +69,16 @@ class PartlyEnqueued(BadInput):
         self.why, self.enqueued = why, enqueued
 
 
+class RequestReused(BadInput):
+    """The name of a request was used before, for something else: the two cannot both be done once."""
+
+    remedy = "Give every request a name of its own, and send it again only as it was."
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"a request of the name {request_id!r:.80} was sent before, and asked for something else")
+        self.request_id = request_id
+
+
 class InvalidDuration(BadInput):
     """A duration that is negative, absurd or none at all."""
 

@@ -201,6 +201,25 @@ def look_of(action: Action) -> Look:
     return action.meta.guid, status.state, status.running, status.last_ended_at
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody was shown before they said yes: nothing that came later is done."""
+
+    asked_at: datetime
+    """By the database's clock, before it was looked."""
+    fits: int | None = None
+    """How many fitted; None: not all were counted."""
+
+    def covers(self, verb: Verb, action: Action, before: int) -> bool:
+        """Whether it is one of those that were shown, of which so many came before it."""
+        status = action.status
+        # What repeats is the same action after it ran; but whoever lets it run now, or again, meant what they saw.
+        ends = () if verb == "cancel" else (status.last_ended_at, status.finished_at)
+        is_newer = any(at is not None and at > self.asked_at for at in (action.meta.updated_at, *ends))
+        # What was on its way when it was asked has an earlier time, and was not seen all the same.
+        return not is_newer and (self.fits is None or before < self.fits)
+
+
 @dataclass(slots=True)
 class Tally:
     """What became of them; also before anything was done."""
@@ -216,6 +235,9 @@ class Tally:
     """Of those that were skipped."""
     shown: dict[str, Look] | None = None
     """Only what still looks as it was shown to whoever decided is changed, if this is given."""
+    question: Question | None = None
+    left_newer: int = 0
+    """Of those that were skipped: they came, or were changed, after the question."""
 
     @property
     def facts(self) -> Facts:
@@ -225,10 +247,16 @@ class Tally:
             "running": self.running,
             "skipped": self.skipped,
             **({"left_running": self.left_running} if self.leaves_running else {}),
+            **({"left_newer": self.left_newer} if self.question is not None else {}),
         }
 
     def is_changed(self, action: Action) -> bool:
         """Whether the verb changes it as it stands; if not, it is counted as skipped."""
+        before = self.matched - self.left_newer
+        if self.question is not None and not self.question.covers(self.verb, action, before):
+            self.skipped += 1
+            self.left_newer += 1
+            return False
         is_left = self.leaves_running and action.status.running
         is_as_shown = self.shown is None or self.shown.get(action.id) == look_of(action)
         if action.status.state in ALLOWED[self.verb] and is_as_shown and not is_left:

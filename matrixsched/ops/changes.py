@@ -11,7 +11,7 @@ from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, id_of
 from matrixsched.errors import ActionNotFound, DatabaseError
-from matrixsched.ops import actions, bulk, fsck, limits, queues, semaphores, shards, templates
+from matrixsched.ops import actions, bulk, fsck, limits, queues, requests, semaphores, shards, templates
 from matrixsched.ops.bulk import Chosen, Tally, Verb
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
@@ -62,9 +62,19 @@ async def reschedule(
     delay: timedelta | None = None,
     expected_guid: UUID | None = None,
     request_id: str | None = None,
+    asked: str | None = None,
 ) -> Scheduled:
+    """`asked`, here and below: what was sent under that name, of which another one is refused."""
     async with operator.noting("reschedule", id, await _action(operator, id)) as note:
-        done = await operator.app.reschedule(id, at=at, delay=delay, expected_guid=expected_guid, request_id=request_id)
+        done = await requests.reschedule(
+            operator.app,
+            id,
+            at=at,
+            delay=delay,
+            expected_guid=expected_guid,
+            request_id=request_id,
+            asked=asked,
+        )
         note.after = _scheduled(done) | {"at": at, "delay_s": delay}
         return done
 
@@ -94,12 +104,17 @@ def _scheduled(done: Scheduled) -> dict[str, object]:
 
 
 async def schedule(
-    operator: Operator, call: Call, *, exists: Exists = "replace", expected_guid: UUID | None = None
+    operator: Operator,
+    call: Call,
+    *,
+    exists: Exists = "replace",
+    expected_guid: UUID | None = None,
+    asked: str | None = None,
 ) -> Scheduled:
     """What is new is work, and not written down; what replaces an action is an operator's change."""
 
     async def write() -> Scheduled:
-        return await operator.app.schedule(**call._asdict(), exists=exists, expected_guid=expected_guid)
+        return await requests.schedule(operator.app, call, exists=exists, expected_guid=expected_guid, asked=asked)
 
     before = None if call.id is None or exists != "replace" else await _action_or_none(operator, call.id)
     if before is None:
@@ -113,17 +128,19 @@ async def schedule(
         return done
 
 
-async def schedule_many(operator: Operator, calls: Sequence[Call], *, exists: Exists = "replace") -> ScheduledMany:
+async def schedule_many(
+    operator: Operator, calls: Sequence[Call], *, exists: Exists = "replace", asked: Sequence[str] | None = None
+) -> ScheduledMany:
     """The same of many, each with its id."""
     app, ids = operator.app, [str(id_of(call)) for call in calls]
     there = await _ids_there(operator, ids) if exists == "replace" else []
     if not there:
-        done = await app.schedule_many(calls, exists=exists)
+        done = await requests.schedule_many(app, calls, exists=exists, asked=asked)
         if done.replaced:
             await _note_late(operator, ", ".join(ids), _many(done))
         return done
     async with operator.noting("replace", ", ".join(there), {"there": len(there)}) as note:
-        done = await app.schedule_many(calls, exists=exists)
+        done = await requests.schedule_many(app, calls, exists=exists, asked=asked)
         note.after = _many(done)
         return done
 

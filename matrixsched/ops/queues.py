@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
+from matrixsched import naming
 from matrixsched.app import App
 from matrixsched.errors import DatabaseError, TaskTooNew, TaskUnreadable, UnknownQueue, WrongUse
 from matrixsched.ops.render import Count, Facts, Id
@@ -321,21 +322,23 @@ def _example(contract: QueueContract) -> str:
     )
 
 
-def request_guid(queue: Named, request_id: str | None) -> UUID | None:
-    """Under which a request that was given a name is known: for this queue."""
-    return None if request_id is None else uuid5(_REQUESTS, f"{queue.number}\0{request_id}")
-
-
 async def put(app: App, queue: Named, data: bytes, *, at: datetime | None, delay: timedelta) -> int:
     """The name is noted as well, so that it is known where there is no contract."""
     (id,) = await put_many(app, queue, [NewItem(queue=queue.number, data=data, at=at, delay=delay)])
     return id
 
 
-async def put_many(app: App, queue: Named, items: Sequence[NewItem], *, request_guid: UUID | None = None) -> list[int]:
-    """Tasks of one queue, all or none; their ids, in that order. The same request takes effect once."""
+async def put_many(
+    app: App, queue: Named, items: Sequence[NewItem], *, request_id: str | None = None, asked: str = ""
+) -> list[int]:
+    """Tasks of one queue, all or none; their ids, in that order. The same request takes effect once, and one of its
+    name that asks for something else is refused."""
+    guid, request = app.chance.guid(), None
+    if request_id is not None:
+        guid = uuid5(_REQUESTS, f"{queue.number}\0{request_id}")
+        request = naming.named(request_id, guid, asked)
     async with app:
-        ids = await storage_of(app).put_once(items, request_guid or app.chance.guid())
+        ids = await storage_of(app).put_once(items, guid, request=request)
         if queue.name is not None:
             with suppress(DatabaseError):  # they are put: an error would let them be put again
                 await storage_of(app).change_settings(queue.number, lambda before: replace(before, name=queue.name))

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from matrixsched.clock import Chance
 from matrixsched.errors import BadInput, DatabaseError, OutcomeUnknown
+from matrixsched.naming import Named, bound
 from matrixsched.rules.arguments import check_flag, check_function
 from matrixsched.rules.queues import (
     BATCH_SIZE_MAX,
@@ -118,12 +119,18 @@ class DatabaseStorage:
     async def put_many(self, items: Iterable[NewItem]) -> list[int]:
         return await self.put_once(items, self._guid())
 
-    async def put_once(self, items: Iterable[NewItem], request_guid: UUID) -> list[int]:
-        """As put_many; sent again under the same guid nothing is put, and the answer is that of the first time."""
+    async def put_once(
+        self, items: Iterable[NewItem], request_guid: UUID, *, request: Named | None = None
+    ) -> list[int]:
+        """As put_many; sent again under the same guid nothing is put, and the answer is that of the first time. With
+        `request` it is refused if that name was used for something else."""
         if not isinstance(request_guid, UUID):
             raise BadInput(f"request_guid must be a UUID, not {type(request_guid).__name__}")
         checked = check_items(items)
-        return await self._once(self._do.put_tasks(checked, request_guid, tell=True)) if checked else []
+        if not checked:
+            return []
+        putting = self._do.put_tasks(checked, request_guid, tell=True)
+        return await self._once(putting if request is None else bound(self._do, putting, request))
 
     async def look(self, queues: Collection[int], *, within: timedelta = LOOK_WITHIN) -> Mapping[int, Outlook]:
         return await self._run(self._do.look_queues(check_queues(queues), within=check_duration("within", within)))

@@ -6,7 +6,7 @@ a chore spares the database work, it is not what keeps it right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
@@ -29,6 +29,12 @@ class Hygiene(Protocol):
 
     def carried_out(self, guids: Sequence[UUID]) -> Transition[set[UUID]]:
         """Which of these requests, or of the guids that requests were to write, took effect and were not called off."""
+        ...
+
+    def bind_requests(
+        self, asked: Mapping[UUID, UUID], *, lock_timeout: timedelta | None = None
+    ) -> Transition[set[UUID]]:
+        """Keep beside each of these names what it asks for, unless it was used before; which of them were not."""
         ...
 
     def call_off(self, shard: int, change_guid: UUID) -> Transition[None]:

@@ -10,9 +10,9 @@ table. Where its text is the same but for that:
 - `{x.shard_id}`, or `{(select shard_id from x)}`, stands for the shard of the rows x and, in this form, for that of the
   statement, :shard_id;
 - `{place}`, or `{x.place}`, for where a row lies, which in this form is told with its shard;
-- `{place in x, y by a, b}` and `{p.place is x by a, b}` say that a row is one of x and y, or x: by where it lies, and in
-  this form by its key, the shard and the columns a and b. Where a statement with an INSERT is carried out part by part,
-  as Citus does, nothing is written by a place that was handed on: it is a text there, `{place of x}`, to be compared.
+- `{place in x, y by a, b}` and `{p.place is x by a, b}` say that a row is one of x and y, or x: by where it lies, and
+  in this form by its key, the shard and the columns a and b. Where a statement with an INSERT is carried out part by
+  part, as by Citus, nothing is written by a place that was handed on: there `{place of x}` is a text, to be compared.
 
 Where the text is another one, it is in sql/distributed/. `{now}` is always the parameter there, asked a moment before:
 engines with several nodes let no function beside a write tell the time, but for a bare comparison. `and {in_time}` is
@@ -113,7 +113,7 @@ def _of_one_shard(text: str) -> str:
 
 
 def _selected(columns: str, parts: str) -> str:
-    return " union all ".join(f"select {columns} from {part}" for part in _listed(parts))
+    return " union all ".join(f"select {columns} from {part}" for part in _listed(parts))  # noqa: S608
 
 
 def _listed(names: str) -> list[str]:

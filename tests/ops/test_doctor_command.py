@@ -175,7 +175,7 @@ DRIFT = (
 @pytest.mark.undistributed("one of these keys is another one there")
 def test_what_is_said_to_be_typed_makes_the_tables_as_they_were(matrixsched: Matrixsched, postgres_dsn: str) -> None:
     on(postgres_dsn, installed)
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         for text in DRIFT:
             connection.execute(text.encode())
         told = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))["fault", "drift"]
@@ -205,7 +205,7 @@ def test_a_file_gets_back_its_view_and_its_index(matrixsched: Matrixsched, tmp_p
 
 def test_row_level_security_is_seen(matrixsched: Matrixsched, postgres_dsn: str) -> None:
     on(postgres_dsn, installed)
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         connection.execute("alter table matrixsched.scheduled_actions enable row level security")
     told = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
     ((finding,),) = [told[place] for place in told if place[1] == "row security"]

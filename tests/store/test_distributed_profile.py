@@ -118,7 +118,7 @@ def test_every_table_with_a_shard_is_spread():
 
 
 def test_what_is_spread_was_there_when_the_distributed_form_was():
-    """It is spread by `init`, not by `upgrade`: who adds such a table lets `upgrade` spread it where the form is there."""
+    """`init` spreads tables, `upgrade` does not: who adds one lets it do so, in installations that have this form."""
     early = [one for one in load_migrations("postgresql", "default") if one.number <= OLDEST_LIBRARY]
     made = " ".join(text for one in early for text in one.statements) + (POSTGRESQL / FILE).read_text()
     assert set(re.findall(r"create table matrixsched\.(\w+)", made)) >= {*SHARDED, *COPIED}

@@ -124,6 +124,7 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "enqueue again": (enqueueing("waiting"), BATCH),
     "enqueue, sent before": (enqueued_before("waiting"), BATCH),
     "carried_out": (first_ask(DO.carried_out([uuid.uuid4()])), 1),
+    "bind_requests": (first_ask(DO.bind_requests({uuid.uuid4(): uuid.uuid4()})), 1),
     "release": (releasing("held"), 2 * BATCH + 1),
     "release, they wait": (releasing("waiting"), 2 * BATCH + 1),
     "renew": (first_ask(DO.renew_tasks("pool", names("held"))), 3 * BATCH),
@@ -194,6 +195,7 @@ SQLITE_HOT = sorted(
         "step_back",
         "balance",
         "carried_out",
+        "bind_requests",
     }
 )
 

@@ -114,8 +114,7 @@ async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
     run, do = app.store.run, app.store.transitions
     _, unknown = await unknown_handlers(app) if knows_handlers else (0, {})
     parked = await run(do.parked(count_max=COUNT_MAX))
-    chores = await run(do.chores())
-    workers = await run(do.workers_seen())
+    chores, workers = await run(do.chores()), await run(do.workers_seen())
     return FleetFacts(
         shards=await app.shards(count_max=1),
         backlog=await run(do.backlog(count_max=COUNT_MAX)),

@@ -58,11 +58,17 @@ class Tokens:
     def __bool__(self) -> bool:
         return self.viewer is not None or self.operator is not None
 
+    @property
+    def by_role(self) -> dict[Role, str]:
+        """A role without a token is nobody's."""
+        both = ((Role.VIEWER, self.viewer), (Role.OPERATOR, self.operator))
+        return {role: token for role, token in both if token is not None}
+
     def role_of(self, given: str) -> Role | None:
         """All are compared, each in constant time: how long it takes tells nothing."""
         found = None
-        for role, token in ((Role.VIEWER, self.viewer), (Role.OPERATOR, self.operator)):
-            if token is not None and hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape")):
+        for role, token in self.by_role.items():
+            if hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape")):
                 found = role
         return found
 
@@ -80,11 +86,12 @@ class Visitor:
 class Access:
     def __init__(self, tokens: Tokens, *, secret: bytes, clock: Clock) -> None:
         """Without tokens everybody who gets here is an operator: the guard lets only this machine through then.
-        `secret` is of this process; with tokens, sessions outlive it, and end when a token is changed."""
+        `secret` is of this process; with tokens, sessions outlive it, and end when the token of their role is changed.
+        """
         self.tokens = tokens
         self._clock = clock
-        known = "\n".join(token or "" for token in (tokens.viewer, tokens.operator))
-        self._key = hmac.new(known.encode() if tokens else secret, b"matrixsched sessions", sha256).digest()
+        # Each role signs with its own token alone: who knows another one, as every viewer does, makes nothing of it.
+        self._keys = {role: token.encode() for role, token in tokens.by_role.items()} or {Role.OPERATOR: secret}
 
     def visitor(self, connection: HTTPConnection) -> Visitor | None:
         """Who asks; None if nobody may know anything without a token."""
@@ -94,20 +101,21 @@ class Access:
         if scheme.lower() == "bearer":
             role = self.tokens.role_of(given.strip())
             who = f"{named or 'token'} ({host})"
-            return None if role is None else Visitor(who, role, self._csrf(who), by_header=True)
+            return None if role is None else Visitor(who, role, self._form_sign(role, who), by_header=True)
         session = connection.cookies.get(SESSION_COOKIE)
-        if session is not None and (found := self._read(session)) is not None:
+        if self.tokens and session is not None and (found := self._read(session)) is not None:
             role, name = found
-            return Visitor(f"{name or role.title} ({host})", role, self._csrf(session), has_session=True)
+            who = f"{name or role.title} ({host})"
+            return Visitor(who, role, self._form_sign(role, session), has_session=True)
         if not self.tokens:
-            return Visitor(f"{named or 'local'} ({host})", Role.OPERATOR, self._csrf("local"))
+            return Visitor(f"{named or 'local'} ({host})", Role.OPERATOR, self._form_sign(Role.OPERATOR, "local"))
         return None
 
     def session(self, role: Role, name: str) -> str:
-        """What the browser keeps of a token that was shown: not the token."""
-        facts = {"role": int(role), "name": name.strip()[:NAME_MAX], "until": self._clock.now().timestamp() + SESSION_S}
+        """What the browser keeps of a token that was shown: not the token. The role is that whose key has signed it."""
+        facts = {"name": name.strip()[:NAME_MAX], "until": self._clock.now().timestamp() + SESSION_S}
         body = base64.urlsafe_b64encode(json.dumps(facts).encode()).decode()
-        return f"{body}.{self._sign(body)}"
+        return f"{body}.{self._session_sign(role, body)}"
 
     def is_genuine(self, visitor: Visitor, given: str) -> bool:
         """Whether a form was made for this visitor."""
@@ -115,15 +123,20 @@ class Access:
 
     def _read(self, session: str) -> tuple[Role, str] | None:
         body, _, signature = session.partition(".")
-        if not hmac.compare_digest(self._sign(body).encode(), signature.encode("utf-8", "surrogateescape")):
-            return None
-        facts = json.loads(base64.urlsafe_b64decode(body))
-        if facts["until"] < self._clock.now().timestamp():
-            return None
-        return Role(facts["role"]), facts["name"]
+        signed = signature.encode("utf-8", "surrogateescape")
+        for role in self._keys:
+            if hmac.compare_digest(self._session_sign(role, body).encode(), signed):
+                facts = json.loads(base64.urlsafe_b64decode(body))
+                return (role, facts["name"]) if facts["until"] >= self._clock.now().timestamp() else None
+        return None
 
-    def _csrf(self, of: str) -> str:
-        return self._sign(f"form {of}")
+    def _session_sign(self, role: Role, body: str) -> str:
+        return self._sign(role, "session", body)
 
-    def _sign(self, text: str) -> str:
-        return hmac.new(self._key, text.encode("utf-8", "surrogateescape"), sha256).hexdigest()
+    def _form_sign(self, role: Role, of: str) -> str:
+        return self._sign(role, "form", of)
+
+    def _sign(self, role: Role, kind: str, text: str) -> str:
+        """Of one role and kind, so that it is no other's."""
+        key = hmac.new(self._keys[role], f"matrixsched {kind} of {role.title}".encode(), sha256).digest()
+        return hmac.new(key, text.encode("utf-8", "surrogateescape"), sha256).hexdigest()

@@ -97,8 +97,8 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         self._planned |= {transition}
 
     async def ask(self, ask: Ask) -> Sequence[Row]:
-        """Carry out a statement. One that stands alone and lost a conflict did nothing, and is carried out again by itself:
-        those before it in the same conversation took effect, and their answers count."""
+        """Carry out a statement. One that stands alone and lost a conflict did nothing, and is carried out again by
+        itself: those before it in the same conversation took effect, and their answers count."""
         statement = ask.statement
         parameters = [ask.parameters[name] for name in statement.parameters]
         conflicts = 0

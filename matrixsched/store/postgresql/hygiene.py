@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from matrixsched.rules.action import State
 from matrixsched.rules.outcome import EXPIRED_UNSTARTED
 from matrixsched.store.chores import decode_position, encode_position
 from matrixsched.store.postgresql.asking import PostgresAsking
+from matrixsched.store.postgresql.conversing import milliseconds
 from matrixsched.store.transition import Conversation, transition
 from matrixsched.store.values import Expiry, SweepPosition, Swept, TidyPosition, mark_of, took_effect
 
@@ -35,6 +36,18 @@ class PostgresHygiene(PostgresAsking):
     def carried_out(self, guids: Sequence[UUID]) -> Conversation[set[UUID]]:
         rows = yield self._ask("carried_out", guids=[*guids, *map(mark_of, guids)])
         return took_effect(guids, {row["request_guid"] for row in rows})
+
+    @transition
+    def bind_requests(
+        self, asked: Mapping[UUID, UUID], *, lock_timeout: timedelta | None = None
+    ) -> Conversation[set[UUID]]:
+        rows = yield self._ask(
+            "bind_requests",
+            request_guids=list(asked),
+            asks_for=list(asked.values()),
+            lock_timeout=milliseconds(lock_timeout),
+        )
+        return {row["request_guid"] for row in rows}
 
     @transition
     def call_off(self, shard: int, change_guid: UUID) -> Conversation[None]:

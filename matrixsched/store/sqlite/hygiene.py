@@ -6,7 +6,7 @@ The text is in sql/sqlite/. Reading and writing are one transaction, so nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -45,6 +45,17 @@ class SqliteHygiene(SqliteAsking):
         asked = as_json([str(guid) for guid in (*guids, *map(mark_of, guids))])
         rows = yield self._ask("carried_out.ask", guids=asked)
         return took_effect(guids, {UUID(row["request_guid"]) for row in rows})
+
+    @transition
+    def bind_requests(
+        self, asked: Mapping[UUID, UUID], *, lock_timeout: timedelta | None = None
+    ) -> Conversation[set[UUID]]:
+        now = self._now()
+        rows = yield self._ask("bind_requests", request_guids=as_json([str(guid) for guid in asked]), now=now)
+        first = {UUID(row["request_guid"]) for row in rows}
+        if first:
+            yield self._note_changes([asked[guid] for guid in first], now)
+        return first
 
     @transition
     def call_off(self, shard: int, change_guid: UUID) -> Conversation[None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
+import json
+from base64 import b64encode
 from datetime import timedelta
 
 import pytest
@@ -111,9 +114,10 @@ def test_a_session_stands_for_the_token_until_it_ends(access: Access, clock: Man
 
 
 def test_a_session_that_was_tampered_with_is_nobodys(access: Access, clock: ManualClock) -> None:
-    session, other = access.session(Role.VIEWER, "ann"), access.session(Role.OPERATOR, "ann")
+    session, other = access.session(Role.VIEWER, "ann"), access.session(Role.OPERATOR, "bob")
     body, _, signature = session.partition(".")
-    forged = [f"{other.partition('.')[0]}.{signature}", body, f"{body}.", "", ".", f"{body}.{signature}0", "a.b.c"]
+    another, _, its_own = other.partition(".")
+    forged = [f"{another}.{signature}", f"{body}.{its_own}", body, f"{body}.", "", ".", f"{body}.{signature}0", "a.b.c"]
     assert [access.visitor(asked(cookie=one)) for one in forged] == [None] * len(forged)
 
 
@@ -121,10 +125,58 @@ def test_sessions_end_when_a_token_is_changed_and_not_when_the_process_is_anothe
     access: Access, clock: ManualClock
 ) -> None:
     session = access.session(Role.OPERATOR, "ann")
+    others = access.session(Role.VIEWER, "vera")
     restarted = Access(access.tokens, secret=b"another", clock=clock)
     changed = Access(Tokens(VIEWER, "p" * 16), secret=b"secret", clock=clock)
     assert restarted.visitor(asked(cookie=session)) is not None
     assert changed.visitor(asked(cookie=session)) is None
+    assert changed.visitor(asked(cookie=others)) is not None  # it stands for the other token
+
+
+TOKENS = (Tokens(VIEWER), Tokens(operator=OPERATOR), Tokens(VIEWER, OPERATOR))
+
+
+@pytest.mark.parametrize("tokens", [TOKENS[0], TOKENS[2]], ids=["viewer alone", "both"])
+def test_whoever_knows_the_viewers_token_alone_can_make_nothing_of_an_operator(
+    tokens: Tokens, clock: ManualClock
+) -> None:
+    """They know our code, too: they sign what they like, in an installation of their own or by hand."""
+    attacked = Access(tokens, secret=b"secret", clock=clock)
+    guesses = (Tokens(VIEWER), Tokens(operator=VIEWER), Tokens())
+    own = [Access(one, secret=VIEWER.encode(), clock=clock) for one in guesses]
+    forged = [one.session(role, "boss") for one in own for role in one.tokens.by_role or [Role.OPERATOR]]
+    forged += [signed(key, role) for key in keys_from(VIEWER) for role in Role]
+    for session in forged:
+        visitor = attacked.visitor(asked(cookie=session))
+        assert visitor is None or visitor.role is Role.VIEWER
+
+
+def keys_from(token: str) -> list[bytes]:
+    """As they were made once (of both tokens, one below the other), and as one might make them."""
+    kinds = [b"matrixsched sessions", b"matrixsched session of operator", b"matrixsched session of viewer"]
+    materials = [token, f"{token}\n", f"\n{token}", f"{token}\nNone", ""]
+    return [hmac.new(one.encode(), kind, "sha256").digest() for one in materials for kind in kinds]
+
+
+def signed(key: bytes, role: Role) -> str:
+    facts = {"role": int(role), "name": "boss", "until": 4_000_000_000.0}
+    body = b64encode(json.dumps(facts).encode()).decode()
+    return f"{body}.{hmac.new(key, body.encode(), 'sha256').hexdigest()}"
+
+
+def test_a_viewers_session_tells_nothing_of_the_operators_token(clock: ManualClock) -> None:
+    """It is the same whatever that is, so that nobody can try at home which one it might be."""
+    sessions = {Access(one, secret=b"s", clock=clock).session(Role.VIEWER, "ann") for one in (TOKENS[0], TOKENS[2])}
+    assert len(sessions) == 1
+
+
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_a_role_without_a_token_has_no_sessions(tokens: Tokens, clock: ManualClock) -> None:
+    of_all = Access(Tokens(VIEWER, OPERATOR), secret=b"secret", clock=clock)
+    access = Access(tokens, secret=b"secret", clock=clock)
+    for role in Role:
+        visitor = access.visitor(asked(cookie=of_all.session(role, "ann")))
+        assert (None if visitor is None else visitor.role) == (role if role in tokens.by_role else None)
 
 
 def test_a_form_is_of_the_session_it_was_made_for(access: Access) -> None:

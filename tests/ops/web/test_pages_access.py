@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
+import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 
 import httpx
@@ -10,7 +13,7 @@ from fastapi import FastAPI
 from support.visits import BROWSER, Visitor, fields_of, visiting
 
 from matrixsched import App
-from matrixsched.ops.web.access import Tokens
+from matrixsched.ops.web.access import SESSION_COOKIE, Tokens
 from matrixsched.web import dashboard
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +68,41 @@ async def test_the_session_is_kept_from_scripts_and_other_sites(stranger: Visito
 async def test_over_https_the_session_stays_there(stranger: Visitor) -> None:
     led = await stranger.client.post("https://127.0.0.1:8190/sign-in", data={"token": LOOK})
     assert "Secure" in led.headers["set-cookie"]
+
+
+async def test_with_a_viewers_token_alone_nobody_changes_anything(app: App) -> None:
+    """Every key there is can then be made of a token that every viewer knows."""
+    await app.schedule("remind", id="a")
+    tokens = Tokens(viewer=LOOK)
+    async with visiting(app, tokens) as one:
+        await one.send("/sign-in", {"token": LOOK, "name": "vera"})
+        csrf = fields_of(await one.read("/actions"))["csrf"]
+        own = one.client.cookies[SESSION_COOKIE]
+        for session in (own, *forged_with(LOOK)):
+            one.client.cookies.clear()
+            one.client.cookies.set(SESSION_COOKIE, session)
+            for proof in (csrf, old_proof(LOOK, session)):
+                told = {"Accept": "application/json", "X-CSRF-Token": proof}
+                answer = await one.client.post("/api/v1/actions/a/cancel", headers=told)
+                assert answer.status_code in (401, 403), answer.text
+                sent = await one.send("/change/cancel", {"id": "a", "csrf": proof})
+                assert sent.status_code in (303, 403)
+    assert (await app.get("a")).status.state == "live"
+
+
+def forged_with(token: str) -> list[str]:
+    """As sessions were signed before: with what is made of all tokens, of which this one is all."""
+    facts = {"role": 2, "name": "boss", "until": 4_000_000_000.0}
+    body = b64encode(json.dumps(facts).encode()).decode()
+    return [f"{body}.{hmac.new(key, body.encode(), 'sha256').hexdigest()}" for key in (old_key(token), token.encode())]
+
+
+def old_proof(token: str, session: str) -> str:
+    return hmac.new(old_key(token), f"form {session}".encode(), "sha256").hexdigest()
+
+
+def old_key(token: str) -> bytes:
+    return hmac.new(f"{token}\n".encode(), b"matrixsched sessions", "sha256").digest()
 
 
 async def test_who_signs_out_is_not_known_any_more(stranger: Visitor) -> None:

@@ -12,7 +12,7 @@ from support.away import leaving
 from support.visits import Visitor, fields_of, visiting
 from support.web_api import OPERATOR, VIEWER
 
-from matrixsched import App, every
+from matrixsched import App, Retry, every
 from matrixsched.clock import ManualClock
 from matrixsched.ops.queues import storage_of
 from matrixsched.ops.web.access import Tokens
@@ -358,6 +358,84 @@ async def test_a_question_is_shown_before_all_that_fit_are_counted(
     few = await visitor.read("/change/bulk_cancel?q=a:1")
     assert "1 fit" in few
     assert "data-live" not in few
+
+
+@pytest.mark.parametrize(
+    ("path", "done"),
+    [("bulk_cancel?q=a:", "3 of 8 were cancelled"), ("bulk_run_now?q=a:", "3 of 8 were made due")],
+)
+async def test_what_came_after_the_question_is_left_and_told(
+    app: App, visitor: Visitor, clock: ManualClock, path: str, done: str
+) -> None:
+    for number in range(3):
+        await app.schedule("remind", id=f"a:{number}", delay=HOUR)
+    fields = fields_of(await visitor.read(f"/change/{path}"))
+    clock.advance(timedelta(seconds=1))
+    for number in range(3, 8):
+        await app.schedule("remind", id=f"a:{number}", delay=HOUR)
+    happened = await visitor.send(f"/change/{path.partition('?')[0]}", fields)
+    assert done in happened.text
+    assert "5 were left as they are: they came, or were changed, after you were asked" in happened.text
+    assert [(await app.get(f"a:{number}")).meta.revision for number in range(8)] == [2] * 3 + [1] * 5
+    (entry,) = await visitor.audited()
+    assert entry.after["left_newer"] == 5
+
+
+async def test_what_was_changed_after_the_question_is_left(app: App, visitor: Visitor, clock: ManualClock) -> None:
+    for number in range(3):
+        await app.schedule("remind", id=f"a:{number}", delay=HOUR)
+    fields = fields_of(await visitor.read("/change/bulk_cancel?q=a:"))
+    clock.advance(timedelta(seconds=1))
+    await app.schedule("remind", {"text": "another"}, id="a:1", delay=HOUR)
+    happened = await visitor.send("/change/bulk_cancel", fields)
+    assert "2 of 3 were cancelled" in happened.text
+    assert await state_of(app, "a:1") is State.LIVE
+
+
+async def test_no_more_are_changed_than_were_told(app: App, visitor: Visitor) -> None:
+    """What a transaction writes that was under way when it was asked bears an earlier time."""
+    for number in range(3):
+        await app.schedule("remind", id=f"a:{number}", delay=HOUR)
+    fields = fields_of(await visitor.read("/change/bulk_cancel?q=a:"))
+    await app.schedule("remind", id="a:4", delay=HOUR)  # in the very same moment
+    assert "3 of 4 were cancelled" in (await visitor.send("/change/bulk_cancel", fields)).text
+
+
+async def test_what_failed_after_the_question_is_not_redriven(app: App, visitor: Visitor, clock: ManualClock) -> None:
+    @app.action("fail", retry=Retry(max_attempts=1))
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    await app.schedule("fail", id="a:1")
+    await app.schedule("fail", id="a:2", delay=HOUR)
+    await Worker(app).run_due()
+    path = "/change/bulk_redrive?state=failed&q=a:"
+    fields = fields_of(await visitor.read(path))
+    clock.advance(HOUR)
+    await Worker(app).run_due()
+    assert "1 of 2 were redriven" in (await visitor.send("/change/bulk_redrive", fields)).text
+    assert await state_of(app, "a:2") is State.FAILED
+
+
+async def test_what_repeats_is_cancelled_also_if_it_ran_after_the_question(
+    app: App, visitor: Visitor, clock: ManualClock
+) -> None:
+    @app.action("remind")
+    async def remind() -> None: ...
+
+    await app.schedule("remind", id="a:1", repeat=every(timedelta(minutes=1)), delay=HOUR)
+    fields = fields_of(await visitor.read("/change/bulk_cancel?q=a:"))
+    clock.advance(HOUR)
+    await Worker(app).run_due()
+    assert "1 of 1 were cancelled" in (await visitor.send("/change/bulk_cancel", fields)).text
+
+
+async def test_a_question_that_was_not_asked_is_not_answered(app: App, visitor: Visitor) -> None:
+    await app.schedule("remind", id="a:1", delay=HOUR)
+    fields = fields_of(await visitor.read("/change/bulk_cancel?q=a:"))
+    for asked_at in ("", "yesterday"):
+        assert (await visitor.send("/change/bulk_cancel", fields | {"asked_at": asked_at})).status_code == 400
+    assert await state_of(app, "a:1") is State.LIVE
 
 
 async def test_a_bulk_change_that_nobody_narrowed_down_is_refused(furnished: Visitor) -> None:

@@ -29,6 +29,7 @@ from matrixsched.ops.web.api.values import (
     Name,
     Number,
     Told,
+    wording,
 )
 from matrixsched.payloads import VERSION_MAX
 from matrixsched.rules.action import Action, Outcome, PastAttempt, State
@@ -81,6 +82,10 @@ class Work(Given):
             request_id=request_id,
         )
 
+    def wording(self, exists: str) -> str:
+        """Of the same action it is the same, whether it is sent alone or in a batch."""
+        return wording(self, exclude=("id", "request_id"), exists=exists)
+
 
 Id = Annotated[Name, Field(description="Up to 256 bytes of UTF-8 without control characters.", examples=["remind:1"])]
 Exists = Annotated[
@@ -100,7 +105,10 @@ class BatchCall(Work):
     """One action of a batch."""
 
     id: Id | None = Field(None, description="null: one is made.")
-    request_id: Name | None = Field(None, description="As Idempotency-Key, for this action alone.")
+    request_id: Name | None = Field(
+        None,
+        description="As Idempotency-Key, for this action alone; if it was used for something else, all are refused.",
+    )
 
 
 class BatchGiven(Given):

@@ -38,6 +38,7 @@ from matrixsched.ops.web.api.action_models import (
 from matrixsched.ops.web.api.cursors import place_cursor, place_in
 from matrixsched.ops.web.api.endpoint import CREATED, OK, Asked, Endpoint, Reply
 from matrixsched.ops.web.api.remedies import refusal_of
+from matrixsched.ops.web.api.values import wording
 from matrixsched.ops.web.problems import Refused
 from matrixsched.store.looking import order_of
 from matrixsched.store.values import ActionFilter
@@ -58,11 +59,13 @@ async def schedule_action(asked: Asked, body: ActionGiven) -> Reply[ScheduledTol
     201 if there was none of that id, 200 if there was: then it was replaced or kept, as `exists` says.
 
     If the answer is lost, or is 504, it may be written or not. Send it again with the same `Idempotency-Key`: it is
-    done once, and answered with what became of it. Without one, an `id` and `exists: keep` do as well, as long as
-    nobody else uses that id; `exists: replace` would replace it once more. Without either, a second action is made.
+    done once, and answered with what became of it; with another body it is 422. Without a key, an `id` and
+    `exists: keep` do as well, as long as nobody else uses that id; `exists: replace` would replace it once more.
+    Without either, a second action is made.
     """
     call = body.call(asked.app, id=body.id, request_id=asked.request_id)
-    return _written(asked, await changes.schedule(asked.operator, call, exists=body.exists))
+    sent = _sent(asked, body, body.exists)
+    return _written(asked, await changes.schedule(asked.operator, call, exists=body.exists, asked=sent))
 
 
 async def schedule_batch(asked: Asked, body: BatchGiven) -> BatchTold:
@@ -80,7 +83,8 @@ async def schedule_batch(asked: Asked, body: BatchGiven) -> BatchTold:
             "an id stands twice in one batch, and which of the two was meant is not known: leave out one of them",
             errors=[{"pointer": f"#/calls/{twice}/id", "detail": "is that of an earlier call"}],
         )
-    return batch_told(await changes.schedule_many(asked.operator, calls, exists=body.exists), ids)
+    sent = [call.wording(body.exists) if call.request_id is not None else "" for call in body.calls]
+    return batch_told(await changes.schedule_many(asked.operator, calls, exists=body.exists, asked=sent), ids)
 
 
 async def replace_action(asked: Asked, body: Work) -> Reply[ScheduledTold]:
@@ -91,7 +95,14 @@ async def replace_action(asked: Asked, body: Work) -> Reply[ScheduledTold]:
     tells. With an `Idempotency-Key` it is done once, and answered with what became of it.
     """
     call = body.call(asked.app, id=asked.path["id"], request_id=asked.request_id)
-    return _written(asked, await changes.schedule(asked.operator, call, expected_guid=asked.expected_guid))
+    sent = _sent(asked, body, "replace")
+    done = await changes.schedule(asked.operator, call, expected_guid=asked.expected_guid, asked=sent)
+    return _written(asked, done)
+
+
+def _sent(asked: Asked, body: Work, exists: str) -> str | None:
+    """Of a request with a name what it says."""
+    return None if asked.request_id is None else body.wording(exists)
 
 
 def _written(asked: Asked, done: Scheduled) -> Reply[ScheduledTold]:
@@ -199,6 +210,7 @@ async def reschedule_action(asked: Asked, body: RescheduleGiven) -> Reply[Schedu
             delay=body.delay,
             expected_guid=asked.expected_guid,
             request_id=asked.request_id,
+            asked=wording(body),
         )
     )
 

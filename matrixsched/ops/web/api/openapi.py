@@ -40,7 +40,8 @@ steps of a path, cannot stand there.
 which part of the request, where several may be wrong. What is refused by 4xx changed nothing.
 
 **Once, though the answer was lost.** If the connection broke, or the answer is 504, a change may be done or not. Send
-the same request again with the same `Idempotency-Key`, a UUID for example: it is done once. Or name the version that
+the same request again with the same `Idempotency-Key`, a UUID for example: it is done once. The key belongs to the
+action (or queue) and to what is done to it; sent with another body it is 422, for an hour. Or name the version that
 you saw by `If-Match`: a second try finds another one, and is 412. For what takes neither, its description says what
 comes of it. Where the database goes away in the middle of a change of many, the answer is 504, and tells what is done;
 those of `/bulk` are 200 then, with `complete: false` and a cursor to go on with. 503 means that nothing was done: try
@@ -171,7 +172,11 @@ def _parameters(endpoint: Endpoint, schemas: _Schemas) -> Iterator[dict[str, Any
         yield _header("If-Match", "Change only the version of this guid, as ETag told it.", _GUID)
     if endpoint.takes_request_id:
         schema = {"type": "string", "pattern": KEY_PATTERN}
-        yield _header("Idempotency-Key", "A name for this request: however often it is sent, it is done once.", schema)
+        yield _header(
+            "Idempotency-Key",
+            "A name for this request: however often it is sent, it is done once; with another body it is refused.",
+            schema,
+        )
 
 
 def _header(name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:

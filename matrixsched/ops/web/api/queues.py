@@ -27,6 +27,7 @@ from matrixsched.ops.web.api.values import (
     Limit,
     Moment,
     Told,
+    wording,
 )
 from matrixsched.ops.web.problems import Refused
 from matrixsched.rules.contract import QueueContract
@@ -226,12 +227,14 @@ async def put_tasks(asked: Asked, body: QueueTasksGiven) -> Reply[PutTold]:
     """Put up to 1,000 tasks into a queue, all or none.
 
     If the answer is lost, or is 504, they may be put or not. Send them again with the same `Idempotency-Key`: they are
-    put once, and answered with the ids that they have. Without one they are put again.
+    put once, and answered with the ids that they have; other tasks under that key are 422. Without one they are put
+    again.
     """
     queue = await _named(asked)
     items = [_item(queue, place, task) for place, task in enumerate(body.tasks)]
-    guid = queues.request_guid(queue, asked.request_id)
-    return Reply(PutTold(ids=await queues.put_many(asked.app, queue, items, request_guid=guid)), CREATED)
+    sent = wording(body) if asked.request_id is not None else ""
+    ids = await queues.put_many(asked.app, queue, items, request_id=asked.request_id, asked=sent)
+    return Reply(PutTold(ids=ids), CREATED)
 
 
 def _item(queue: Named, place: int, task: QueueTaskGiven) -> NewItem:

@@ -21,6 +21,7 @@ from matrixsched.errors import (
     NeverRuns,
     OutcomeUnknown,
     PayloadTooLarge,
+    RequestReused,
     ReservedName,
     SemaphoreNotFound,
     TaskNotFound,
@@ -32,6 +33,8 @@ from matrixsched.ops.web.problems import Refused, status_of
 
 REMEDIES: Final[dict[type[MatrixSchedError], str]] = {
     BadInput: "Correct it and send it again; nothing was changed.",
+    RequestReused: "Nothing was changed. Send the same again as it was, and anything else with a new Idempotency-Key "
+    "(in a batch: request_id).",
     ReservedName: "Choose another name: semaphores write their events themselves.",
     InvalidTime: "Write times as in 2026-03-29T09:00:00Z, between the years 1970 and 2200.",
     InvalidDuration: 'Send another duration: a number of seconds, or a text such as "5m".',

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Container
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, TypeVar
 
@@ -37,6 +38,12 @@ class Told(BaseModel):
     """An answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def wording(body: Given, *, exclude: Container[str] = (), **more: str) -> str:
+    """What a body says, however it is spaced and ordered: by it a request is known from another one of its name."""
+    said = {name: value for name, value in body.model_dump(mode="json").items() if name not in exclude}
+    return json.dumps(said | more, sort_keys=True, ensure_ascii=False)
 
 
 def refused(why: str) -> PydanticCustomError:

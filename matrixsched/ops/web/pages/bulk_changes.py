@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from matrixsched.app import App
 from matrixsched.ops import actions, changes
-from matrixsched.ops.bulk import DONE_WORD, FINISHED_BADLY, Tally, Verb
+from matrixsched.ops.bulk import DONE_WORD, FINISHED_BADLY, Question, Tally, Verb
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
 from matrixsched.ops.web.pages.actions import Search, look, place_text, read_place, read_search
@@ -28,6 +28,8 @@ SHOW_MAX = 1_000
 CHANGE_WITHIN = timedelta(seconds=15)
 """Well below what a request may take: what is under way then comes to its end, and is told."""
 PAGE = 1_000
+ASKED_FIELD, FITS_FIELD = "asked_at", "fits"
+"""What the form carries of the question, so that nothing is done which it did not tell of."""
 
 TITLES: dict[Verb, tuple[str, str]] = {
     "cancel": ("Cancel all that fit?", "They end as cancelled: nothing of them starts any more."),
@@ -108,6 +110,7 @@ def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
     async def propose(visit: Visit, given: Given) -> Proposal:
         search, after = _search(given, verb), given.text_or_none("after")
         count_max = COUNT_MAX if visit.fragment else SHOW_MAX
+        asked_at = await visit.app.store.run(visit.app.store.transitions.now())
         stretch = Stretch(search, read_place(after or ""), count_max, COUNT_WITHIN)
         running = 0
         async for action in stretch.of(visit.app):
@@ -122,12 +125,14 @@ def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
             says.append(f"They are changed {AT_ONCE_MAX:,} at a time at most; you are asked to go on after that.")
         if running:
             says.append(f"Attempts of {running:,} of them are under way: {RUNNING[verb]}.")
+        fits = str(stretch.count) if stretch.is_complete else None
+        sends = {**search.query, "after": after, ASKED_FIELD: asked_at.isoformat(), FITS_FIELD: fits}
         return Proposal(
             title=title,
             says=says,
             goes_on_counting=not stretch.is_complete,
             sample=[sample_row(action) for action in stretch.seen],
-            sends={name: value for name, value in {**search.query, "after": after}.items() if value},
+            sends={name: value for name, value in sends.items() if value},
             button=BUTTONS[verb],
             is_grave=verb == "cancel",
             back=back,
@@ -140,14 +145,19 @@ def carrying_out(verb: Verb) -> Callable[[Visit, Operator, Given], Awaitable[Hap
     async def carry_out(visit: Visit, operator: Operator, given: Given) -> Happened:
         search = _search(given, verb)
         stretch = Stretch(search, read_place(given.text_or_none("after") or ""), AT_ONCE_MAX, CHANGE_WITHIN)
-        tally = Tally(verb, leaves_running=verb == "run_now")
+        question = Question(given.moment(ASKED_FIELD), given.integer_or_none(FITS_FIELD))
+        tally = Tally(verb, leaves_running=verb == "run_now", question=question)
         await changes.change_many(operator, verb, stretch, tally)
         facts: Facts = tally.facts
         says = [f"{tally.changed:,} of {tally.matched:,} were {DONE_WORD[verb].replace('_', ' ')}."]
         if tally.left_running:
             says.append(f"{tally.left_running:,} were left as they are: they run already.")
-        if tally.skipped > tally.left_running:
-            others = tally.skipped - tally.left_running
+        if tally.left_newer:
+            says.append(
+                f"{tally.left_newer:,} were left as they are: they came, or were changed, after you were asked. "
+                "Search for them again, if they are meant, too."
+            )
+        if others := tally.skipped - tally.left_running - tally.left_newer:
             says.append(f"{others:,} were skipped: they were started, or changed by somebody else, meanwhile.")
         next_step = None
         if stretch.goes_on is not None:
