@@ -7,6 +7,9 @@ with mine as materialized (
                       and r.claimed_by is not null and r.scheduled_at > {now}) as running,
            p.lane as row_lane, p.scheduled_at as row_due_at, p.claimed_at as row_claimed_at,
            p.claimed_by is not null as row_claimed,
+           exists (select from matrixsched.incoming_queue i
+                    where i.shard_id = cast(:shard_id as integer) and i.created_at = a.updated_at
+                      and i.action_id = a.action_id and i.action_guid = a.action_guid) as is_new,
            (select max(r.scheduled_at) from matrixsched.processing_queue r
              where r.shard_id = cast(:shard_id as integer) and r.action_id = a.action_id and r.action_guid <> a.action_guid
                and r.claimed_by is not null and r.scheduled_at > {now}) as blocked_until,
@@ -28,6 +31,7 @@ beats as materialized (
 )
 select {now} as now, m.*, (select count(*) from before) as row_before,
        nullif(greatest((select seen_at from beats),
-                       (select max(greatest(c.done_at, least(c.held_until, {now}))) from matrixsched.chores c)),
+                       (select max(greatest(c.done_at, least(c.held_until, {now}))) from matrixsched.chores c
+                         where c.name not in ('tidy', 'queues'))),
               timestamptz 'epoch') as worker_seen_at
   from mine m;
