@@ -16,6 +16,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -62,6 +63,33 @@ TOKEN_LENGTH_MAX: Final = 200
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Number = Annotated[int, BeforeValidator(_no_switch)]
+
+
+def origin_of(url: str) -> str:
+    """The scheme, host and port under which browsers know a site, as they write them; ValueError says what is wrong."""
+    parts = urlsplit(url.strip().lower())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError("write it as https://jobs.example.com, with a port if it is not the usual one")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError("leave out what follows the host: only scheme, host and port count")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError("its port is none") from None
+    return f"{parts.scheme}://{host}" + ("" if port in (None, usual) else f":{port}")
+
+
+def _public_url(value: object) -> object:
+    if value is None:
+        return None
+    try:
+        return origin_of(str(value))
+    except ValueError as error:
+        raise PydanticCustomError("url", "{why}", {"why": str(error)}) from None
+
+
 Token = Annotated[str, Field(min_length=TOKEN_LENGTH_MIN, max_length=TOKEN_LENGTH_MAX)]
 
 
@@ -161,6 +189,9 @@ class Settings(DatabaseSettings):
         "127.0.0.1", description="Where `matrixsched serve` listens; beyond this machine only with tokens."
     )
     web_port: Number = Field(8190, ge=0, le=65535, description="Its port; 0 takes a free one.")
+    web_public_url: Annotated[str | None, BeforeValidator(_public_url)] = Field(
+        None, description="Under which browsers reach it through a reverse proxy: https://jobs.example.com."
+    )
     web_viewer_token: Token | None = Field(
         None,
         repr=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from matrixsched.calls import check_filter, next_runs_of
@@ -27,6 +28,17 @@ class Lookups:
     def finding(self, action_id: str) -> Transition[Action]:
         check_name("id", action_id)
         return Transition("get", lambda: self._found(action_id))
+
+    def finding_many(self, action_ids: Sequence[str]) -> Transition[list[Action]]:
+        """Those that are there, in no order, by one statement."""
+        for action_id in action_ids:
+            check_name("id", action_id)
+
+        def conversation() -> Conversation[list[Action]]:
+            shard_count = yield from self._shards()
+            return (yield from self._do.find([(shard_of(id, shard_count), id) for id in action_ids]).begin())
+
+        return Transition("get", conversation)
 
     def remembering(self, action_id: str) -> Transition[list[PastAttempt]]:
         check_name("id", action_id)

@@ -51,10 +51,12 @@ from matrixsched.coalescer import Coalescer
 from matrixsched.errors import (
     ActionFinished,
     ActionNotAsSeen,
+    ActionNotFound,
     BadInput,
     DatabaseBusy,
     DatabaseError,
     GuidMismatch,
+    MatrixSchedError,
     OutcomeUnknown,
 )
 from matrixsched.events import CallsWritten, Events
@@ -76,6 +78,8 @@ from matrixsched.store.values import Change, NewAction, Seen
 
 T = TypeVar("T")
 
+NOT_AS_ASKED = (ActionFinished, ActionNotAsSeen, ActionNotFound, GuidMismatch)
+"""Why a change of one action is refused, of which others know nothing."""
 CALLS_AT_A_TIME = 64
 """So many calls are made ready before others get their turn."""
 
@@ -195,6 +199,15 @@ class Scheduler(Lookups):
     async def change(self, operation: Operation[Scheduled], connection: AsyncCaller | None) -> Scheduled:
         return await self._perform(operation, connection)
 
+    async def change_together(self, operations: Sequence[Operation[Scheduled]]) -> list[Scheduled | MatrixSchedError]:
+        """Changes of different actions in one transaction, with the refusals of those that did not fit; DatabaseBusy,
+        and nothing is done, if somebody holds one of them for more than a moment."""
+        together = self._together(operations)
+        async with self._quick:
+            answers = await self._until_known(together.patient(self._policy.lock_timeout), together.calling_off)
+        self._wrote()
+        return answers
+
     async def read(self, operation: Transition[T], connection: AsyncCaller | None) -> T:
         if connection is not None:
             return await run_in(connection, self._store.dialect, operation)
@@ -301,6 +314,26 @@ class Scheduler(Lookups):
             return (yield from operation.waiting(lock_timeout))
 
         return replace(operation, begin=lambda: conversation(None), waiting=conversation, is_transaction=True)
+
+    def _together(self, operations: Sequence[Operation[Scheduled]]) -> Operation[list[Scheduled | MatrixSchedError]]:
+        def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled | MatrixSchedError]]:
+            answers: list[Scheduled | MatrixSchedError] = []
+            for one in operations:
+                try:
+                    answers.append((yield from one.waiting(lock_timeout)))
+                except NOT_AS_ASKED as refused:
+                    answers.append(refused)
+            return answers
+
+        def calling_off() -> Conversation[None]:
+            for one in operations:
+                if one.calling_off is not None:
+                    yield from one.calling_off.begin()
+
+        name = operations[0].name
+        return Operation(
+            name, lambda: conversation(None), conversation, Transition("call_off", calling_off), is_transaction=True
+        )
 
     # Parts of conversations.
 

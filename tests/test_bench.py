@@ -55,6 +55,7 @@ WORKLOADS = {
         "latency-floor",
         "lateness-floor",
         "web-api",
+        "web-bulk",
         "web-pages",
         "drain-watched",
         "floor",

@@ -1,23 +1,31 @@
-"""Changing many actions, one by one: each only as it was seen, so that nobody's newer change is undone."""
+"""Changing many actions, a few dozen in a transaction: each only as it was seen, so that nobody's newer change is
+undone."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 from uuid import UUID
 
 from matrixsched.app import App
 from matrixsched.calls import Scheduled
-from matrixsched.errors import ActionNotAsSeen, ActionNotFound, DatabaseBusy, GuidMismatch
+from matrixsched.errors import ActionNotFound, DatabaseBusy, MatrixSchedError
+from matrixsched.operations import Operation
 from matrixsched.ops.render import Facts
 from matrixsched.rules.action import Action, State
+from matrixsched.scheduler import NOT_AS_ASKED
 from matrixsched.store.looking import Found, Place
 from matrixsched.store.values import ActionFilter, Seen
 
+T = TypeVar("T")
+
 PAGE = 1000
+READ_TOGETHER = 100
+"""So many are asked for by their ids in one statement: with each comes its payload."""
+TOGETHER = 50
+"""So many are changed in one transaction: more would keep others waiting for longer than a moment."""
 LOOK_MAX = 10_000
 """At so many actions a part looks in one go, however few of them fit."""
 Verb = Literal["cancel", "run_now", "redrive"]
@@ -45,7 +53,9 @@ class Chosen(Protocol):
         """Whether all were seen, once it was gone through."""
         ...
 
-    def of(self, app: App) -> AsyncIterator[Action]: ...
+    def of(self, app: App) -> AsyncIterator[Sequence[Action]]:
+        """A few at a time, which may be changed together."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +87,18 @@ class Selection:
     def is_complete(self) -> bool:
         return True  # it ends with the last one
 
-    async def of(self, app: App) -> AsyncIterator[Action]:
-        for action_id in dict.fromkeys(self.ids):
-            yield await app.get(action_id)
+    async def of(self, app: App) -> AsyncIterator[Sequence[Action]]:
+        async for asked, found in named(app, list(dict.fromkeys(self.ids))):
+            if missing := [id for id in asked if id not in found]:
+                raise ActionNotFound(missing[0])
+            for few in in_few(list(found.values())):
+                yield few
         for state in () if self.ids else self.states:
-            async for action in self._in_state(app, state):
-                yield action
+            async for page in self._in_state(app, state):
+                for few in in_few(page):
+                    yield few
 
-    async def _in_state(self, app: App, state: State) -> AsyncIterator[Action]:
+    async def _in_state(self, app: App, state: State) -> AsyncIterator[list[Action]]:
         after: Action | None = None
         while page := await app.list(
             state=state,
@@ -95,9 +109,7 @@ class Selection:
             limit=PAGE,
         ):
             after = page[-1]
-            for action in page:
-                if self._is_recent(action):
-                    yield action
+            yield [action for action in page if self._is_recent(action)]
 
     def _is_recent(self, action: Action) -> bool:
         finished_at = action.status.finished_at
@@ -147,49 +159,68 @@ class Part:
     def is_complete(self) -> bool:
         return self.goes_on is None
 
-    async def of(self, app: App) -> AsyncIterator[Action]:
+    async def of(self, app: App) -> AsyncIterator[Sequence[Action]]:
         ends = app.clock.monotonic() + self.within.total_seconds()
         at = self.goes_on = self.begins or GoesOn(await app.store.run(app.store.transitions.now()))
-        # One behind another, and only between two of them: what is in hand is done when this stops.
-        async for action, behind in self._named(app, at) if self.selection.ids else self._fitting(app, at):
-            if action is not None:
-                yield action
+        # A few behind others, and only between the two: what is in hand is done when this stops.
+        async for few, behind in self._named(app, at) if self.selection.ids else self._fitting(app, at):
+            if few:
+                yield few
             self.goes_on = behind
             if app.clock.monotonic() > ends:
                 return
         self.goes_on = None
 
-    async def _named(self, app: App, at: GoesOn) -> AsyncIterator[tuple[Action | None, GoesOn]]:
-        ids = list(dict.fromkeys(self.selection.ids))
-        for seen, action_id in enumerate(ids[at.named :], start=at.named + 1):
-            action = None
-            with suppress(ActionNotFound):  # it was there when they were counted
-                action = await app.get(action_id)
-            yield action, replace(at, named=seen)
+    async def _named(self, app: App, at: GoesOn) -> AsyncIterator[tuple[Sequence[Action], GoesOn]]:
+        """All were there when they were counted; who is gone since is left out."""
+        seen, ids = at.named, list(dict.fromkeys(self.selection.ids))
+        async for asked, found in named(app, ids[at.named :]):
+            for few in in_few(asked):
+                seen += len(few)
+                yield [found[id] for id in few if id in found], replace(at, named=seen)
 
-    async def _fitting(self, app: App, at: GoesOn) -> AsyncIterator[tuple[Action | None, GoesOn]]:
+    async def _fitting(self, app: App, at: GoesOn) -> AsyncIterator[tuple[Sequence[Action], GoesOn]]:
         # Live ones first: whatever is run while this goes on ends in one of the other states.
         states = sorted(self.selection.states, key=lambda state: state is not State.LIVE)
         for state in states if at.state is None else states[states.index(at.state) :]:
             place = at.place if state is at.state else None
             while True:
                 found = await self._look(app, state, place)
-                for action in found.actions:
-                    ended_at = action.status.finished_at
-                    is_seen = ended_at is not None and ended_at > at.began_at
-                    behind = Place(action.meta.shard, action.id, ended_at)
-                    if self.selection.fits(action) and not is_seen:
-                        yield action, replace(at, state=state, place=behind)
+                fitting = [one for one in found.actions if self.selection.fits(one) and not _is_seen(one, at)]
+                for few in in_few(fitting):
+                    last = few[-1]
+                    behind = Place(last.meta.shard, last.id, last.status.finished_at)
+                    yield few, replace(at, state=state, place=behind)
                 place = found.goes_on
                 if place is None:
                     break
-                yield None, replace(at, state=state, place=place)
+                yield (), replace(at, state=state, place=place)
 
     async def _look(self, app: App, state: State, place: Place | None) -> Found:
         wanted = self.selection.wanted_in(state)
         return await app.store.run(
             app.store.transitions.page_bounded(wanted, after=place, limit=PAGE, look_max=LOOK_MAX)
         )
+
+
+def _is_seen(action: Action, at: GoesOn) -> bool:
+    ended_at = action.status.finished_at
+    return ended_at is not None and ended_at > at.began_at
+
+
+async def named(app: App, ids: Sequence[str]) -> AsyncIterator[tuple[Sequence[str], dict[str, Action]]]:
+    """So many of these at a time, and in their order those of them that are there."""
+    for asked in _parts(ids, READ_TOGETHER):
+        found = {action.id: action for action in await app.scheduler.read(app.scheduler.finding_many(asked), None)}
+        yield asked, {id: found[id] for id in asked if id in found}
+
+
+def in_few(many: Sequence[T]) -> Iterator[Sequence[T]]:
+    return _parts(many, TOGETHER)
+
+
+def _parts(many: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (many[first : first + size] for first in range(0, len(many), size))
 
 
 Look = tuple[UUID, State, bool, datetime | None]
@@ -265,6 +296,18 @@ class Tally:
         self.left_running += is_left
         return False
 
+    def note(self, answer: Scheduled | MatrixSchedError) -> None:
+        """What became of one that was to be changed; some have ended by themselves meanwhile."""
+        if isinstance(answer, Scheduled) and answer.changed:
+            self.changed += 1
+            self.running += answer.running
+        else:
+            self.skipped += 1
+
+    def become(self, later: Tally) -> None:
+        for one in fields(self):
+            setattr(self, one.name, getattr(later, one.name))
+
 
 async def count(
     app: App,
@@ -278,14 +321,15 @@ async def count(
     """How many there are that the verb would change, which is nothing yet; counting stops at `count_max`. How they
     look is put into `shown`."""
     tally = Tally(verb, leaves_running)
-    async for action in selection.of(app):
-        if tally.matched == count_max:
-            break
-        tally.matched += 1
-        tally.is_changed(action)
-        tally.running += action.status.running
-        if shown is not None:
-            shown[action.id] = look_of(action)
+    async for few in selection.of(app):
+        for action in few:
+            if tally.matched == count_max:
+                return tally
+            tally.is_changed(action)
+            tally.matched += 1
+            tally.running += action.status.running
+            if shown is not None:
+                shown[action.id] = look_of(action)
     return tally
 
 
@@ -294,18 +338,52 @@ async def change(app: App, selection: Chosen, tally: Tally, progress: Callable[[
 
     The tally is the caller's, who can tell how far it came if this does not come to its end.
     """
-    do = _cancelled if tally.verb == "cancel" else run_as_seen
-    async for action in selection.of(app):
-        if tally.is_changed(action):
-            await _change(do(app, action), tally)
-        elif tally.leaves_running:
-            tally.running += action.status.running
-        tally.matched += 1
+    async for few in selection.of(app):
+        try:
+            await _change(app, few, tally)
+        except DatabaseBusy:  # somebody has one of them, and nothing is done
+            for action in few:
+                await _change(app, [action], tally)
         progress(tally.matched)
 
 
-async def _cancelled(app: App, action: Action) -> Scheduled:
-    return await app.cancel(action.id, expected_guid=action.meta.guid)
+async def _change(app: App, few: Sequence[Action], tally: Tally) -> None:
+    chosen, told = [], replace(tally)
+    for action in few:
+        if told.is_changed(action):
+            chosen.append(action)
+        elif tally.leaves_running:
+            told.running += action.status.running
+        told.matched += 1
+    # In the order in which everybody locks several.
+    chosen.sort(key=lambda action: (action.meta.shard, action.id.encode()))
+    operations = [_operation(app, tally.verb, action) for action in chosen]
+    if len(few) == 1:
+        for operation in operations:
+            told.note(await _alone(app, operation))
+    elif operations:
+        for answer in await app.scheduler.change_together(operations):
+            told.note(answer)
+    tally.become(told)  # else nothing of these is known to be done
+
+
+async def _alone(app: App, operation: Operation[Scheduled]) -> Scheduled | MatrixSchedError:
+    try:
+        return await app.scheduler.change(operation, None)
+    except (*NOT_AS_ASKED, DatabaseBusy) as refused:
+        return refused
+
+
+def _operation(app: App, verb: Verb, action: Action) -> Operation[Scheduled]:
+    if verb == "cancel":
+        return app.scheduler.cancelling(action.id, expected_guid=action.meta.guid)
+    return _running_as_seen(app, action)
+
+
+def _running_as_seen(app: App, action: Action) -> Operation[Scheduled]:
+    status = action.status
+    seen = None if status.running else Seen(status.state, status.last_ended_at)
+    return app.scheduler.rescheduling(action.id, revive=True, expected_guid=action.meta.guid, seen=seen)
 
 
 async def run_as_seen(app: App, action: Action) -> Scheduled:
@@ -313,17 +391,4 @@ async def run_as_seen(app: App, action: Action) -> Scheduled:
 
     What was started since would run twice, though nobody who asked for it knew.
     """
-    status = action.status
-    seen = None if status.running else Seen(status.state, status.last_ended_at)
-    running = app.scheduler.rescheduling(action.id, revive=True, expected_guid=action.meta.guid, seen=seen)
-    return await app.scheduler.change(running, None)
-
-
-async def _change(doing: Awaitable[Scheduled], tally: Tally) -> None:
-    with suppress(ActionNotAsSeen, GuidMismatch, ActionNotFound, DatabaseBusy):
-        changed = await doing
-        if changed.changed:  # else it has ended by itself meanwhile
-            tally.changed += 1
-            tally.running += changed.running
-            return
-    tally.skipped += 1
+    return await app.scheduler.change(_running_as_seen(app, action), None)

@@ -17,7 +17,6 @@ from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
 from matrixsched.rules.action import Action
 from matrixsched.rules.limits import Limit
-from matrixsched.rules.names import shard_of
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.rates import Rate
 from matrixsched.rules.semaphore import Semaphore
@@ -163,10 +162,8 @@ async def _action_or_none(operator: Operator, id: str) -> Facts | None:
 
 
 async def _ids_there(operator: Operator, ids: Sequence[str]) -> list[str]:
-    app = operator.app
-    shard_count = (await app.store.run(app.store.transitions.installation())).shard_count
-    found = await app.store.run(app.store.transitions.find([(shard_of(id, shard_count), id) for id in ids]))
-    return sorted(action.id for action in found)
+    scheduler = operator.app.scheduler
+    return sorted(action.id for action in await scheduler.read(scheduler.finding_many(ids), None))
 
 
 # Shards.

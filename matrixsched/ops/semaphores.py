@@ -10,6 +10,7 @@ from matrixsched.app import App
 from matrixsched.errors import SemaphoreNotFound, TaskNotFound
 from matrixsched.ops.render import Count, Facts
 from matrixsched.rules.durations import duration_text
+from matrixsched.rules.names import check_name
 from matrixsched.rules.semaphore import Semaphore, Task
 from matrixsched.semaphores import TaskSemaphore
 from matrixsched.store.semaphores import TaskCounts
@@ -150,16 +151,11 @@ async def tasks(app: App, key: str, ids: Sequence[str]) -> list[Task]:
     """All of these tasks; TaskNotFound, if one is neither holding nor waiting."""
     async with app:
         semaphore = await app.semaphores.get(key)
-        found: list[Task] = []
-        missing: list[str] = []
-        for id in dict.fromkeys(ids):
-            try:
-                found.append(await semaphore.get(id))
-            except TaskNotFound:
-                missing.append(id)
-    if missing:
+        asked = [check_name("task id", id) for id in dict.fromkeys(ids)]
+        found = {task.id: task for task in await app.store.run(app.store.transitions.find_tasks(semaphore.key, asked))}
+    if missing := [id for id in asked if id not in found]:
         raise TaskNotFound(key, missing)
-    return found
+    return [found[id] for id in asked]
 
 
 async def released(app: App, key: str, ids: Sequence[str]) -> int:

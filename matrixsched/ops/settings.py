@@ -13,7 +13,7 @@ from matrixsched.ops.render import Facts
 from matrixsched.worker.policy import WorkerPolicy
 
 OF_THE_DATABASE = tuple(DatabaseSettings.model_fields)
-OF_THE_WEB = ("web_host", "web_port")
+OF_THE_WEB = ("web_host", "web_port", "web_public_url")
 TYPED = tuple(name for name in Settings.model_fields if name not in SECRETS)
 """Tokens are not among them: what is typed can be read by everybody on the machine."""
 OF_THE_WORKER = tuple(name for name in TYPED if name not in (*OF_THE_DATABASE, *OF_THE_WEB))

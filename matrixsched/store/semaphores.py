@@ -169,6 +169,10 @@ class Semaphoring(Protocol):
 
     def find_task(self, key: str, task_id: str) -> Transition[Task | None]: ...
 
+    def find_tasks(self, key: str, task_ids: Sequence[str]) -> Transition[list[Task]]:
+        """Those of them that are there, in no order."""
+        ...
+
     def task_position(self, key: str, task_id: str, *, count_max: int) -> Transition[int | None]:
         """How many wait before it; None if it does not wait. Counting stops at `count_max`."""
         ...

@@ -45,7 +45,7 @@ def _of_setting(name: str) -> Strategy:
 
 OF_SETTINGS: dict[str, Strategy] = {name: _of_setting(name) for name in Settings.model_fields}
 WORKER_OPTIONS = {flag_of(name): OF_SETTINGS[name] for name in OF_THE_WORKER}
-WEB_OPTIONS = {flag_of(name): OF_SETTINGS[name] for name in ("web_host", "web_port")}
+WEB_OPTIONS = {flag_of(name): OF_SETTINGS[name] for name in ("web_host", "web_port", "web_public_url")}
 
 # Files.
 

@@ -123,7 +123,7 @@ def test_every_setting_is_an_option_of_the_commands_it_is_for() -> None:
     flags = {flag_of(name) for name in Settings.model_fields}
     database = {"--database", "--installation"}
     tokens = {flag_of(name) for name in SECRETS}
-    web = {"--web-host", "--web-port"}
+    web = {"--web-host", "--web-port", "--web-public-url"}
     assert tokens < flags
     assert not any(tokens & options(command) for command in ALL.values()), "what is typed is seen by others"
     assert flags - tokens <= options(ALL["check"])

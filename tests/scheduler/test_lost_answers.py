@@ -280,3 +280,19 @@ async def test_what_was_refused_is_told_so_although_answers_were_lost_again(app:
     with pytest.raises(ActionNotFound):
         await app.cancel("n", request_id=name)
     assert lost == ["cancel", "call_off"]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_of_changes_made_together_each_is_told_as_if_it_had_been_made_alone(app: App, is_done: bool):
+    guids = {id: (await app.schedule("note", id=id, delay=HOUR)).guid for id in "abc"}
+    struck = lose_answer(app, is_done=is_done)
+    expected = guids | {"b": uuid4()}
+    operations = [app.scheduler.cancelling(id, expected_guid=guid) for id, guid in expected.items()]
+    first, refused, last = await app.scheduler.change_together([*operations])
+    missing = app.scheduler.cancelling("nobody")
+    (nobody,) = await app.scheduler.change_together([missing])
+    assert struck == ["cancel"]
+    assert [isinstance(one, Scheduled) and one.changed for one in (first, last)] == [True, True]
+    assert isinstance(refused, GuidMismatch)
+    assert isinstance(nobody, ActionNotFound)
+    assert [(await app.get(id)).status.state for id in "abc"] == [State.CANCELLED, State.LIVE, State.CANCELLED]

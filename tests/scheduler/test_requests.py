@@ -21,6 +21,8 @@ from matrixsched.errors import (
     GuidMismatch,
     OutcomeUnknown,
 )
+from matrixsched.ops import bulk
+from matrixsched.ops.bulk import Selection, Tally
 from matrixsched.scheduler_policy import SchedulerPolicy
 
 pytestmark = pytest.mark.anyio
@@ -265,3 +267,16 @@ async def test_a_batch_of_repetitions_asks_for_the_time_once(app, clock):
     assert len(asked) <= 2, "on SQLite a conversation that began by reading is begun again to write"
     begins = {action.id: action.status.scheduled_at - clock.now() for action in await app.list()}
     assert (begins["n0"], begins["later"], begins["at"]) == (timedelta(0), HOUR, 2 * HOUR)
+
+
+async def test_one_of_many_that_is_locked_keeps_none_of_the_others(postgres_dsn, clock, engine):
+    policy = SchedulerPolicy(lock_timeout=timedelta(milliseconds=10), lock_patience=timedelta(milliseconds=50))
+    app = App(postgres_dsn, clock=clock, policy=policy)
+    await app.init(shards=2)
+    ids, tally = [f"a{number}" for number in range(10)], Tally("cancel")
+    async with app, engine.begin() as connection:
+        await app.schedule_many(call("note", id=id, delay=HOUR) for id in ids)
+        await app.reschedule("a3", delay=HOUR, connection=connection)
+        with anyio.fail_after(20):
+            await bulk.change(app, Selection(ids=ids), tally, lambda done: None)
+    assert (tally.matched, tally.changed, tally.skipped) == (10, 9, 1)

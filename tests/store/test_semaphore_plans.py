@@ -110,6 +110,7 @@ ASKS: dict[str, tuple[Ask, int]] = {
     "waiting, nobody does": (first_ask(DO.waiting_tasks("idle 7", limit=LIMIT)), 0),
     "held": (first_ask(DO.held_tasks("pool", limit=1_000_000)), HELD),
     "held, at rest": (first_ask(DO.held_tasks("idle 7", limit=1_000_000)), 1),
+    "find_tasks": (first_ask(DO.find_tasks("pool", [f"held {number}" for number in range(BATCH)])), BATCH),
     "find_task": (first_ask(DO.find_task("pool", "waiting 77")), 1),
     # The first of 100,000 that were enqueued at once, the last of them, and two of the others.
     "position, the very first": (first_ask(DO.task_position("pool", "waiting 0", count_max=LIMIT)), 1),

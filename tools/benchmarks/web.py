@@ -97,6 +97,16 @@ PAGES = (
     Asked("a question", "GET", "/change/cancel?id=own-{n}"),
     Asked("a question about many", "GET", "/change/bulk_cancel?template=promo"),
 )
+MANY = 100
+BULK = (
+    Asked("schedule", "POST", "/bulk/actions/schedule", {"calls": [ACTION | {"id": f"many-{n}"} for n in range(MANY)]}),
+    Asked("run now", "POST", "/bulk/actions/run-now", {"ids": [f"many-{n}" for n in range(MANY)]}),
+    Asked("cancel", "POST", "/bulk/actions/cancel", {"ids": [f"many-{n}" for n in range(MANY)]}),
+    Asked("put", "POST", "/queues/1/tasks", {"tasks": [{"base64": "AA=="}] * MANY}),
+    Asked("enqueue", "POST", "/semaphores/pool/tasks", {"tasks": [{"id": f"many-{n}"} for n in range(MANY)]}),
+    Asked("release", "POST", "/semaphores/pool/release", {"ids": [f"many-{n}" for n in range(MANY)]}),
+)
+"""Calls about a hundred: judged apart from those about one."""
 TURNS = 5
 FAILED = 2_000
 TASKS = 1_000
@@ -107,6 +117,11 @@ TIMES_DUE = 5
 def web_api(run: Run) -> Measured:
     """95th percentile of each call of the HTTP API, one at a time, with a million actions that are not due yet"""
     return _asked_beside_many(run, REQUESTS, PREFIX)
+
+
+def web_bulk(run: Run) -> Measured:
+    """95th percentile of calls of the HTTP API about a hundred each, one at a time, beside the same million actions"""
+    return _asked_beside_many(run, BULK, PREFIX)
 
 
 def web_pages(run: Run) -> Measured:

@@ -115,6 +115,7 @@ WORKLOADS = {
         Workload("lateness-floor", POSTGRESQL, lateness_floor),
         of_peer(PGQUEUER, "lateness", lateness(PGQUEUER)),
         Workload("web-api", POSTGRESQL, web.web_api),
+        Workload("web-bulk", POSTGRESQL, web.web_bulk),
         Workload("web-pages", POSTGRESQL, web.web_pages),
         Workload("drain-watched", POSTGRESQL, web.drain_watched),
         Workload("idle", BOTH, timing.idle),

@@ -24,9 +24,11 @@ FORECAST_HOURS = 24
 
 
 class Desk:
-    def __init__(self, app: App, access: Access) -> None:
+    def __init__(self, app: App, access: Access, *, public_origin: str | None = None) -> None:
+        """`public_origin`: how browsers reach it, if that is not how we are asked."""
         self.app = app
         self.access = access
+        self._is_public_over_https = public_origin is not None and public_origin.startswith("https:")
         self._looking = anyio.Lock()
         self._overview: tuple[float, Overview] | None = None
         self.forecasts = Forecasts(app.foresee, app.clock, connected=self.open)
@@ -35,6 +37,10 @@ class Desk:
         """For as long as a request takes. Where this is mounted into another application nobody says when it begins,
         or ends: so it connects with a request, if nobody has opened the App, and keeps nobody from closing it."""
         return self.app.opening.visit()
+
+    def is_over_https(self, request: HTTPConnection) -> bool:
+        """Whether browsers ask over https, so far as we can know."""
+        return self._is_public_over_https or request.url.scheme == "https"
 
     async def close(self) -> None:
         await self.forecasts.close()

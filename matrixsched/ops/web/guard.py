@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from matrixsched.errors import shown
 from matrixsched.ops.web.pages.errors import plain_page, wants_page
 from matrixsched.ops.web.problems import Refused, problem
 
@@ -46,12 +47,15 @@ class Guard:
         site: ASGIApp,
         *,
         only_local: bool,
+        public_origin: str | None = None,
         body_bytes_max: int = BODY_BYTES_MAX,
         request_max_s: float = REQUEST_MAX_S,
     ) -> None:
         """`only_local`: requests of this machine alone, under a name of this machine, lest a page of somebody else's
-        whose name is said to be here is let in."""
+        whose name is said to be here is let in. `public_origin`: where browsers find our pages, if a reverse proxy asks
+        us by another name."""
         self._site = site
+        self._public_origin = public_origin
         self._only_local = only_local
         self._body_bytes_max = body_bytes_max
         self._request_max_s = request_max_s
@@ -83,7 +87,7 @@ class Guard:
         if self._only_local:
             _check_local(scope, headers)
         if scope["method"] not in SAFE_METHODS:
-            _check_same_site(headers)
+            _check_same_site(headers, self._public_origin)
 
 
 class _Answer:
@@ -163,11 +167,17 @@ def is_local(host: str) -> bool:
         return False
 
 
-def _check_same_site(headers: Headers) -> None:
+def _check_same_site(headers: Headers, public_origin: str | None) -> None:
     """Browsers say where a request comes from; programs say nothing."""
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    is_foreign = site is not None and site not in ("same-origin", "none")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-        is_foreign = True
-    if is_foreign:
+    site, origin, host = headers.get("sec-fetch-site"), headers.get("origin"), headers.get("host")
+    if site is not None and site not in ("same-origin", "none"):
         raise Refused(HTTPStatus.FORBIDDEN, "a page of another site sent this: open the dashboard itself")
+    if origin is None or origin == public_origin or urlsplit(origin).netloc == host:
+        return
+    detail = f"a page of {shown(origin)} sent this, and the header Host says that this is {shown(host or '')}"
+    remedy = (
+        "if that is another site, open the dashboard itself. If the dashboard lies there, behind a reverse proxy: let "
+        "that pass on Host as it came (nginx: `proxy_set_header Host $host`), or set MATRIXSCHED_WEB_PUBLIC_URL, or "
+        "the public_url of dashboard(), to what browsers ask for"
+    )
+    raise Refused(HTTPStatus.FORBIDDEN, f"{detail}: {remedy}")

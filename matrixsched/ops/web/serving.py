@@ -35,7 +35,12 @@ STOP_S = 5
 def run_server(app: App, settings: Settings) -> None:
     """Until SIGTERM or SIGINT; requests under way are finished first."""
     check_reach(settings)
-    site = dashboard(app, viewer_token=settings.web_viewer_token, operator_token=settings.web_operator_token)
+    site = dashboard(
+        app,
+        viewer_token=settings.web_viewer_token,
+        operator_token=settings.web_operator_token,
+        public_url=settings.web_public_url,
+    )
     anyio.run(check_database, app)
     config = server_config(site)
     for kind in (signal.SIGTERM, signal.SIGINT):
@@ -69,7 +74,7 @@ def server_config(site: ASGIApp, *, head_max_s: float = HEAD_MAX_S) -> uvicorn.C
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
         h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-        proxy_headers=False,
+        proxy_headers=False,  # anybody can send them: how browsers reach it says web_public_url
     )
 
 

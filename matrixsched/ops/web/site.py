@@ -16,7 +16,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from matrixsched.app import App
-from matrixsched.errors import MatrixSchedError
+from matrixsched.config import origin_of
+from matrixsched.errors import ConfigurationError, MatrixSchedError
 from matrixsched.observe.metrics import Metrics
 from matrixsched.ops.web.access import Access, Tokens
 from matrixsched.ops.web.api.routing import api_routes
@@ -27,7 +28,13 @@ from matrixsched.ops.web.pages.routes import page_routes
 from matrixsched.ops.web.problems import Refused, problem, refusal_of
 
 
-def dashboard(app: App, *, viewer_token: str | None = None, operator_token: str | None = None) -> ASGIApp:
+def dashboard(
+    app: App,
+    *,
+    viewer_token: str | None = None,
+    operator_token: str | None = None,
+    public_url: str | None = None,
+) -> ASGIApp:
     """The dashboard and the API of an application, to be mounted into another one or served by itself.
 
     >>> api = FastAPI()
@@ -35,10 +42,21 @@ def dashboard(app: App, *, viewer_token: str | None = None, operator_token: str 
 
     Without tokens it answers this machine only; ConfigurationError if one is empty, too short or too long, or if both
     are the same. It connects with the first request, unless the application is open; who opens that closes it.
+
+    `public_url` (https://jobs.example.com) is how browsers reach it through a reverse proxy that does not pass that on:
+    forms from there are taken, whatever host the proxy asks for, and over https the session stays there.
     """
     tokens = Tokens(viewer_token, operator_token)
     access = Access(tokens, secret=secrets.token_bytes(32), clock=app.clock)
-    return Guard(site(Desk(app, access)), only_local=not tokens)
+    origin = None if public_url is None else _origin_of(public_url)
+    return Guard(site(Desk(app, access, public_origin=origin)), only_local=not tokens, public_origin=origin)
+
+
+def _origin_of(public_url: str) -> str:
+    try:
+        return origin_of(public_url)
+    except ValueError as error:
+        raise ConfigurationError([f"public_url: {error}"]) from None
 
 
 def site(desk: Desk) -> Starlette:

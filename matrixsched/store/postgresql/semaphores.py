@@ -16,6 +16,11 @@ class PostgresSemaphores(PostgresAsking, SemaphoreWrites):
     _channel: str
 
     @transition
+    def find_tasks(self, key: str, task_ids: Sequence[str]) -> Conversation[list[Task]]:
+        rows = yield self._ask("semaphore_tasks.find_all", semaphore=key, task_ids=list(task_ids))
+        return [self._task(row) for row in rows]
+
+    @transition
     def make_semaphore(self, semaphore: Semaphore) -> Conversation[Semaphore]:
         found = yield self._ask("semaphores.find", semaphore=semaphore.key)
         if not found:

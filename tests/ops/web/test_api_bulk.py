@@ -50,6 +50,7 @@ async def test_what_is_cut_short_goes_on_and_takes_nobody_twice(
     api: Api, app: App, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(bulk, "WORK_FOR", NO_TIME)
+    monkeypatch.setattr(parts, "TOGETHER", 1)
     for number in range(5):
         await app.schedule("other", id=f"a{number}", delay=HOUR)
     answers = await in_parts(api, "run-now", chosen)
@@ -77,6 +78,7 @@ async def test_what_ran_and_ended_between_two_parts_is_not_run_once_more(
     api: Api, app: App, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "WORK_FOR", NO_TIME)
+    monkeypatch.setattr(parts, "TOGETHER", 1)
     runs: Counter[str] = Counter()
 
     @app.action("fail", retry=Retry(max_attempts=1))
@@ -101,6 +103,7 @@ async def test_a_filter_that_fits_few_gets_further_with_every_request(
     api: Api, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "WORK_FOR", NO_TIME)
+    monkeypatch.setattr(parts, "TOGETHER", 1)
     monkeypatch.setattr(parts, "LOOK_MAX", 40)
 
     @app.action("rare")
@@ -116,6 +119,7 @@ async def test_a_filter_that_fits_few_gets_further_with_every_request(
 
 async def test_a_cursor_goes_with_its_own_request_only(api: Api, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "WORK_FOR", NO_TIME)
+    monkeypatch.setattr(parts, "TOGETHER", 1)
     for number in range(3):
         await app.schedule("other", id=f"a{number}", delay=HOUR)
     cursor = (await api.done("POST", "/bulk/actions/cancel", {"prefix": "a"}))["next_cursor"]
@@ -145,7 +149,13 @@ async def test_what_runs_is_left_as_it_is_and_does_not_run_once_more(api: Api, a
     assert (entry.after["made_due"], entry.after["left_running"]) == (1, 1)
 
 
-async def test_where_the_database_goes_away_it_is_told_how_far_it_came(app: App) -> None:
+@pytest.mark.parametrize("together", [1, 2])
+async def test_where_the_database_goes_away_it_is_told_how_far_it_came(
+    app: App, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(parts, "TOGETHER", together)
+    done = 2 * together
+
     @app.action("other")
     async def other() -> None: ...
 
@@ -154,12 +164,12 @@ async def test_where_the_database_goes_away_it_is_told_how_far_it_came(app: App)
     broken = leaving(app, "cancel", times=2)
     async with calling(dashboard(broken)) as api:
         told = await api.done("POST", "/bulk/actions/cancel", {"prefix": "a"})
-        assert (told["changed"], told["matched"], told["complete"]) == (2, 2, False)
+        assert (told["changed"], told["matched"], told["complete"]) == (done, done, False)
         (entry,) = await audit_page(app)
-        assert (entry.outcome, entry.after["cancelled"]) == (AuditOutcome.FAILED, 2)
+        assert (entry.outcome, entry.after["cancelled"]) == (AuditOutcome.FAILED, done)
         # Nothing more is done then, and so it is said.
         await api.problem(503, "POST", "/bulk/actions/cancel", {"prefix": "a", "cursor": told["next_cursor"]})
     assert {entry.outcome for entry in await audit_page(app)} == {AuditOutcome.FAILED, AuditOutcome.REFUSED}
     async with calling(dashboard(app)) as api:
         rest = await api.done("POST", "/bulk/actions/cancel", {"prefix": "a", "cursor": told["next_cursor"]})
-    assert (rest["changed"], rest["complete"]) == (3, True)
+    assert (rest["changed"], rest["complete"]) == (5 - done, True)

@@ -118,6 +118,25 @@ async def test_our_own_pages_and_programs_may_change_things(headers: dict[str, s
         assert (await browser.post("/", headers=headers)).status_code == 200
 
 
+PUBLIC = "https://jobs.example"
+
+
+async def test_behind_a_proxy_that_asks_by_another_name_our_own_pages_change_things() -> None:
+    """As nginx does unless it is told otherwise: Host is that of the server behind it."""
+    sent = {"origin": PUBLIC, "sec-fetch-site": "same-origin"}
+    async with client(Guard(echo, only_local=False, public_origin=PUBLIC)) as browser:
+        assert (await browser.post("/", headers=sent)).status_code == 200
+        assert (await browser.post("/", headers={"origin": HERE})).status_code == 200
+        for origin in ("http://jobs.example", "https://jobs.example:8443", "https://jobs.example.evil", "null", ""):
+            assert (await browser.post("/", headers={"origin": origin})).status_code == 403
+        assert (await browser.post("/", headers=sent | {"sec-fetch-site": "cross-site"})).status_code == 403
+    async with client(Guard(echo, only_local=False)) as browser:
+        told = (await browser.post("/", headers=sent)).json()["detail"]
+    assert "'https://jobs.example' sent this, and the header Host says that this is '127.0.0.1:8190'" in told
+    assert "MATRIXSCHED_WEB_PUBLIC_URL" in told
+    assert "proxy_set_header Host $host" in told
+
+
 async def test_a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() -> None:
     async def in_pieces() -> AsyncIterator[bytes]:
         for _ in range(3):

@@ -13,6 +13,8 @@ from fastapi import FastAPI
 from support.visits import BROWSER, Visitor, fields_of, visiting
 
 from matrixsched import App
+from matrixsched.config import origin_of, read_settings
+from matrixsched.errors import ConfigurationError
 from matrixsched.ops.web.access import SESSION_COOKIE, Tokens
 from matrixsched.web import dashboard
 
@@ -103,6 +105,34 @@ def old_proof(token: str, session: str) -> str:
 
 def old_key(token: str) -> bytes:
     return hmac.new(f"{token}\n".encode(), b"matrixsched sessions", "sha256").digest()
+
+
+@pytest.mark.parametrize(("url", "is_kept"), [("https://jobs.example/", True), ("http://jobs.example", False)])
+async def test_behind_a_proxy_that_ends_https_the_session_stays_there(app: App, url: str, is_kept: bool) -> None:
+    site = dashboard(app, operator_token=CHANGE, public_url=url)
+    transport = httpx.ASGITransport(site, client=("127.0.0.1", 1))
+    sent = {"Origin": url.strip("/"), "Sec-Fetch-Site": "same-origin"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://upstream:8190", headers=BROWSER) as client:
+        led = await client.post("/sign-in", data={"token": CHANGE, "name": "ann"}, headers=sent)
+    assert led.status_code == 303
+    assert ("Secure" in led.headers["set-cookie"]) == is_kept
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "jobs.example", "ftp://jobs.example", "https://", "https://jobs.example/jobs", "https://a:b@jobs.example"],
+)
+async def test_a_public_url_that_is_none_is_refused(app: App, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="public_url: "):
+        dashboard(app, operator_token=CHANGE, public_url=url)
+    monkeypatch.setenv("MATRIXSCHED_WEB_PUBLIC_URL", url)
+    assert bool(read_settings().faults) == bool(url)  # an empty variable is none
+
+
+async def test_a_public_url_is_read_as_browsers_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MATRIXSCHED_WEB_PUBLIC_URL", "HTTPS://Jobs.Example:443/")
+    assert read_settings().settings.web_public_url == "https://jobs.example"
+    assert origin_of("http://[::1]:8190") == "http://[::1]:8190"
 
 
 async def test_who_signs_out_is_not_known_any_more(stranger: Visitor) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPStatus
 
 from matrixsched.app import App
 from matrixsched.ops import actions, changes
-from matrixsched.ops.bulk import DONE_WORD, FINISHED_BADLY, Question, Tally, Verb
+from matrixsched.ops.bulk import DONE_WORD, FINISHED_BADLY, Question, Tally, Verb, in_few
 from matrixsched.ops.operator import Operator
 from matrixsched.ops.render import Facts
 from matrixsched.ops.web.pages.actions import Search, look, place_text, read_place, read_search
@@ -67,16 +67,16 @@ class Stretch:
     def is_complete(self) -> bool:
         return self.goes_on is None
 
-    async def of(self, app: App) -> AsyncIterator[Action]:
+    async def of(self, app: App) -> AsyncIterator[Sequence[Action]]:
         ends, place = app.clock.monotonic() + self.within.total_seconds(), self.after
         while True:
             found = await look(app, self.search, place, limit=PAGE)
-            for action in found.actions:
-                self.count += 1
-                self.seen += [action] if len(self.seen) < SAMPLE else []
-                yield action
+            for few in in_few(found.actions[: self.count_max - self.count]):
+                self.count += len(few)
+                self.seen += few[: SAMPLE - len(self.seen)]
+                yield few
                 if self.count >= self.count_max or app.clock.monotonic() > ends:
-                    self.goes_on = place_of(self.search, action)
+                    self.goes_on = place_of(self.search, few[-1])
                     return
             place = found.goes_on
             if place is None:
@@ -113,8 +113,8 @@ def proposing(verb: Verb) -> Callable[[Visit, Given], Awaitable[Proposal]]:
         asked_at = await visit.app.store.run(visit.app.store.transitions.now())
         stretch = Stretch(search, read_place(after or ""), count_max, COUNT_WITHIN)
         running = 0
-        async for action in stretch.of(visit.app):
-            running += action.status.running
+        async for few in stretch.of(visit.app):
+            running += sum(action.status.running for action in few)
         back = visit.to("actions", **search.query)
         if not stretch.count:
             more = " so far: there are too many to look through in one go" if stretch.goes_on else ""

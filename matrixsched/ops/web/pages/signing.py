@@ -32,7 +32,7 @@ async def sign_in(request: Request) -> Response:
         path=Links(request).root or "/",
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=desk_of(request).is_over_https(request),
     )
     return answer
 

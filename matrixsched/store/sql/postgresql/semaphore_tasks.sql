@@ -19,6 +19,13 @@ select * from matrixsched.semaphore_tasks t
 select * from matrixsched.semaphore_tasks t
  where t.semaphore = cast(:semaphore as text) and t.task_id = cast(:task_id as text);
 
+-- name: find_all
+select t.*
+  from unnest(cast(:task_ids as text[])) as g (task_id)
+ cross join lateral (select * from matrixsched.semaphore_tasks t
+                      where t.semaphore = cast(:semaphore as text) and t.task_id = g.task_id
+                      limit 1) t;
+
 -- name: created
 -- How many of these tasks a request has made that is sent again, because no answer came: they carry the guids it brought along.
 select count(*) as created

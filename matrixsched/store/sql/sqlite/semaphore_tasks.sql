@@ -18,6 +18,10 @@ select * from matrixsched_semaphore_tasks t
 select * from matrixsched_semaphore_tasks t
  where t.semaphore = :semaphore and t.task_id = :task_id;
 
+-- name: find_all
+select t.* from json_each(:task_ids) as g
+ cross join matrixsched_semaphore_tasks t on t.semaphore = :semaphore and t.task_id = g.value; -- in this order
+
 -- name: created
 -- How many of these tasks a request has made that is sent again, because no answer came: they carry the guids it brought along.
 select count(*) as created
