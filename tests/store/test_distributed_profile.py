@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from simulation.sql_mutants import mutants
-from support.citus_profile import bare, limited, recursive, stranded, switched
+from support.citus_profile import bare, limited, locked_beside, placed, recursive, stranded, switched
 from support.one_shard import choices_in, columnless, strays, tables_of, unjoined, volatile_in, writes
 
 from matrixsched.store.migrations import load_migrations
@@ -76,6 +76,12 @@ def test_what_is_read_over_several_shards_is_joined_by_the_shard():
 @pytest.mark.parametrize("refused", [recursive, stranded, limited, bare, switched])
 def test_what_is_read_over_several_shards_is_asked_as_several_nodes_can_answer_it(refused: Rule):
     assert {name: found for name, text in OF_SHARDS.items() if (found := refused(text, SHARDED))} == {}
+
+
+@pytest.mark.parametrize("refused", [placed, locked_beside])
+def test_what_is_carried_out_part_by_part_hands_on_what_can_be(refused: Callable[[str], list[str]]):
+    found = {name: parts for name, text in OF_SHARDS.items() if (parts := refused(text))}
+    assert found.keys() <= TWO_SHARDS
 
 
 def test_what_writes_to_a_shard_calls_no_volatile_function():
@@ -288,6 +294,55 @@ SKIPPING = (
 )
 def test_what_several_nodes_cannot_answer_is_noticed(refused: Rule, text: str, found: list[str]):
     assert refused(text, SHARDED) == found
+
+
+KEPT = "insert into matrixsched.attempt_history (shard_id) select shard_id from due"
+
+
+@pytest.mark.parametrize(
+    ("refused", "text", "found"),
+    [
+        (placed, f"with due as (select p.ctid, p.shard_id from {ROWS} p where p.{ONE}) {KEPT}", ["due"]),
+        (
+            placed,
+            f"with due as (select cast(p.ctid as text) as ctid, p.shard_id from {ROWS} p where p.{ONE}) {KEPT}",
+            [],
+        ),
+        (
+            placed,
+            f"with due as (select q.* from unnest(:ids) g cross join lateral (select p.ctid, p.shard_id from {ROWS} p "
+            f"where p.{ONE}) q) {KEPT}",
+            ["due"],
+        ),
+        (
+            placed,
+            f"with due as (select shard_id from {ROWS} where {ONE}), kept as ({KEPT}) "
+            f"delete from {ROWS} where {ONE} and ctid = any (array(select place from due))",
+            ["processing_queue"],
+        ),
+        (
+            placed,
+            f"with due as (select ctid from {ROWS} where {ONE}) "
+            f"delete from {ROWS} where ctid in (select ctid from due)",
+            [],
+        ),
+        (
+            locked_beside,
+            f"with due as (select p.shard_id from {ROWS} p join unnest(:ids) as g (id) on g.id = p.action_id "
+            f"where p.{ONE} for update of p) {KEPT}",
+            ["p"],
+        ),
+        (
+            locked_beside,
+            "with due as (select q.shard_id from unnest(:ids) as g (id) "
+            f"cross join lateral (select p.shard_id from {ROWS} p where p.{ONE} and p.action_id = g.id for update of p) q) "
+            f"{KEPT}",
+            [],
+        ),
+    ],
+)
+def test_what_cannot_be_handed_on_is_noticed(refused: Callable[[str], list[str]], text: str, found: list[str]):
+    assert refused(text) == found
 
 
 def test_locks_count_as_writes():

@@ -7,7 +7,11 @@ that are asked so:
     bare(text, SHARDED)         # a part that is carried out by itself and hands on rows without a column
     switched(text, SHARDED)     # asked on a condition that parameters alone decide: where it is false, no join is seen
 
-What is bound to one shard, by the parameter, is sent to its node as it is: none of them is about that.
+What is bound to one shard, by the parameter, is sent to its node as it is: none of them is about that. But one that
+writes and has an INSERT among its parts is carried out part by part, and what one part has found is handed on as rows:
+
+    placed(text)                # by a place that was handed on nothing is written: of it only a text may be
+    locked_beside(text)         # what is locked beside something that was joined is handed on in a wrong form
 """
 
 from __future__ import annotations
@@ -61,6 +65,45 @@ def switched(text: str, sharded: Collection[str]) -> list[str]:
         for inner, block in list(_blocks_around(table))[:1]
         if _outer(inner) and any(_is_of_parameters(part) for part in conditions(inner))
     ]
+
+
+def placed(text: str) -> list[str]:
+    """The tables that are written by places, and the parts that hand places on."""
+    if not _is_in_parts(text):
+        return []
+    changes = [one for one in _parsed(text).find_all(exp.Update, exp.Delete)]
+    written = [one.this.name for one in changes if any(column.name == "ctid" for column in one.find_all(exp.Column))]
+    return written + [part.alias for part in _parsed(text).find_all(exp.CTE) if _hands_on_places(part.this)]
+
+
+def locked_beside(text: str) -> list[str]:
+    if not _is_in_parts(text):
+        return []
+    locking = [one for one in _parsed(text).find_all(exp.Select) if one.args.get("locks")]
+    return [next(_sources(one)).alias_or_name for one in locking if len(list(_sources(one))) > 1]
+
+
+def _is_in_parts(text: str) -> bool:
+    inserts = list(_parsed(text).find_all(exp.Insert))
+    return any(one.find_ancestor(exp.CTE) is not None or one.args.get("with_") is not None for one in inserts)
+
+
+def _hands_on_places(query: exp.Expression) -> bool:
+    """Whether a column of it is a place that is not a text."""
+    if not isinstance(query, exp.Select):
+        return False
+    for one in query.expressions:
+        column = one.unalias()
+        if not isinstance(column, exp.Column):
+            continue
+        sources = [source for source in _sources(query) if column.table in ("", source.alias_or_name)]
+        if column.name == "ctid" and any(isinstance(source, exp.Table) and source.db == SCHEMA for source in sources):
+            return True
+        is_all = isinstance(column.this, exp.Star)
+        inner = [source.this.unnest() for source in sources if isinstance(source, exp.Subquery | exp.Lateral)]
+        if (is_all or column.name in ("ctid", "place")) and any(map(_hands_on_places, inner)):
+            return True
+    return False
 
 
 @cache
