@@ -335,8 +335,8 @@ KEPT = "insert into matrixsched.attempt_history (shard_id) select shard_id from 
         (
             locked_beside,
             "with due as (select q.shard_id from unnest(:ids) as g (id) "
-            f"cross join lateral (select p.shard_id from {ROWS} p where p.{ONE} and p.action_id = g.id for update of p) q) "
-            f"{KEPT}",
+            f"cross join lateral (select p.shard_id from {ROWS} p where p.{ONE} and p.action_id = g.id "
+            f"for update of p) q) {KEPT}",
             [],
         ),
     ],
