@@ -25,6 +25,7 @@ from matrixsched.store import migrations
 from matrixsched.store.chores import TIDY
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, Migration, load_migrations
 from matrixsched.store.opening import open_store
+from matrixsched.store.postgresql import migrating
 from matrixsched.store.postgresql import store as postgresql_store
 from matrixsched.store.sqlite import database as sqlite_database
 from matrixsched.store.store import Store
@@ -137,9 +138,9 @@ async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds
     database_url: str, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as earlier:
-        for module in (postgresql_store, sqlite_database):
+        for module in (migrating, sqlite_database):
             earlier.setattr(module, "load_migrations", lambda *of: load_migrations(*of)[:1])
-        earlier.setattr(postgresql_store, "LIBRARY_SCHEMA_VERSION", 1)
+        earlier.setattr(migrating, "LIBRARY_SCHEMA_VERSION", 1)
         earlier.setattr(migrations, "OLDEST_SCHEMA_SUPPORTED", 1)
         old = App(database_url, clock=clock)
         assert await old.init(shards=4) == ALL_MIGRATIONS[:1]
@@ -158,9 +159,9 @@ async def test_an_installation_of_the_first_schema_is_upgraded_with_all_it_holds
 @pytest.mark.undistributed("it has no older schemas")
 async def test_the_schema_before_works_as_it_is(database_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as earlier:
-        for module in (postgresql_store, sqlite_database):
+        for module in (migrating, sqlite_database):
             earlier.setattr(module, "load_migrations", lambda *of: load_migrations(*of)[:8])
-        earlier.setattr(postgresql_store, "LIBRARY_SCHEMA_VERSION", 8)
+        earlier.setattr(migrating, "LIBRARY_SCHEMA_VERSION", 8)
         assert await App(database_url, clock=clock).init(shards=4) == ALL_MIGRATIONS[:8]
     async with App(database_url, clock=clock) as app:
         assert (await app.store.run(app.store.transitions.installation())).schema_version == 8
@@ -380,7 +381,7 @@ async def test_a_migration_may_take_longer_than_a_call(of_schema_8: str, monkeyp
             name = connection.info.dbname
             connection.execute(f'alter database "{name}" set statement_timeout = 1000'.encode())
     slow = Migration(10, "slow", "", "select pg_sleep(1.5)")
-    monkeypatch.setattr(postgresql_store, "load_migrations", lambda *of: [*load_migrations(*of), slow])
+    monkeypatch.setattr(migrating, "load_migrations", lambda *of: [*load_migrations(*of), slow])
     assert await App(of_schema_8).init() == [*ALL_MIGRATIONS[8:], "0010_slow"]
 
 

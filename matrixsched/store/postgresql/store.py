@@ -21,7 +21,6 @@ from matrixsched.errors import (
     DatabaseBusy,
     DatabaseError,
     DatabaseUnavailable,
-    FormMismatch,
     MatrixSchedError,
     NotOpen,
     OutcomeUnknown,
@@ -31,7 +30,6 @@ from matrixsched.errors import (
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_shard_count
 from matrixsched.store.facts import PostgresFacts
-from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
 from matrixsched.store.postgresql.connection import (
@@ -43,10 +41,10 @@ from matrixsched.store.postgresql.connection import (
     Connection,
     is_closed,
 )
-from matrixsched.store.postgresql.distributed.making import OLDEST_LIBRARY, distributing
 from matrixsched.store.postgresql.forms import EitherForm
 from matrixsched.store.postgresql.hosts import Hosts, addresses_of
 from matrixsched.store.postgresql.inspecting import Inspection
+from matrixsched.store.postgresql.migrating import apply
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import channel_of
 from matrixsched.store.statements import TAKES_WRITES, Dialect, namespace
@@ -398,7 +396,7 @@ class PostgresStore:
                 longest_s = UPGRADE_PATIENCE_S + STATEMENT_TIMEOUT_S
                 await connection.execute(f"lock table {prefix}migrations in exclusive mode", timeout=longest_s)
                 await connection.execute(f"set local lock_timeout = '{ALTERING_WAITS_S:g}s'")
-                applied = await self._apply(connection, shard_count, distributed)
+                applied = await apply(connection, self.installation, shard_count, distributed=distributed)
             self._transitions.forget()
             await self._suit(connection)
             return applied
@@ -409,50 +407,6 @@ class PostgresStore:
             raise self._failed("upgrade", error) from None
         finally:
             await self._put_back(connection, broken=False)
-
-    async def _apply(self, connection: Connection, shard_count: int, distributed: bool | None) -> list[str]:
-        prefix = self._prefix
-        rows = await connection.fetch(f"select number, checksum from {prefix}migrations")  # noqa: S608
-        applied = {row["number"]: row["checksum"] for row in rows}
-        if applied and distributed is not None:
-            await self._check_form(connection, distributed)
-        todo = missing(load_migrations(self.dialect, self.installation), applied)
-        for migration in todo:
-            for text in migration.statements:
-                await connection.alter(text)
-            await connection.execute(
-                f"insert into {prefix}migrations (number, name, checksum) values ($1, $2, $3)",  # noqa: S608
-                migration.number,
-                migration.name,
-                migration.checksum,
-            )
-        if distributed and not applied:
-            await self._distribute(connection)
-        await connection.execute(
-            f"insert into {prefix}installation (shard_count, schema_version, oldest_library) values ($1, $2, $3) "  # noqa: S608
-            "on conflict (singleton) do update set schema_version = greatest(installation.schema_version, $2)",
-            shard_count,
-            LIBRARY_SCHEMA_VERSION,
-            OLDEST_LIBRARY if distributed else 1,
-        )
-        if distributed and not applied:
-            await connection.execute(f"update {prefix}installation set distributed = true")  # noqa: S608
-        await connection.execute(
-            f"insert into {prefix}shard_locks (shard_id) "  # noqa: S608
-            f"select generate_series(0, shard_count - 1) from {prefix}installation on conflict do nothing"
-        )
-        return [f"{migration.number:04}_{migration.name}" for migration in todo]
-
-    async def _check_form(self, connection: Connection, distributed: bool) -> None:
-        self._transitions.forget()
-        facts = await self._transitions.installation().converse_async(connection.ask)
-        if facts.is_distributed != distributed:
-            raise FormMismatch(self.installation, is_distributed=facts.is_distributed)
-
-    async def _distribute(self, connection: Connection) -> None:
-        on_citus = await connection.fetchval("select exists (select from pg_extension where extname = 'citus')")
-        for text in distributing(self.installation, on_citus=on_citus):
-            await connection.alter(text)
 
     async def drop(self) -> None:
         connection = await self._connection()

@@ -10,12 +10,23 @@ from matrixsched.rules.standing import QueueRow, ShardLock, Standing
 from matrixsched.store.gating import StoredQuota
 from matrixsched.store.reports import Reports
 from matrixsched.store.sqlite.gating import quotas_of
-from matrixsched.store.sqlite.rows import action_of, as_json, moment_of, moment_or_none
+from matrixsched.store.sqlite.rows import action_of, as_json, backlog_of, moment_of, moment_or_none, shard_report_of
 from matrixsched.store.sqlite.templates import SqliteTemplates
-from matrixsched.store.transition import Conversation, Row
+from matrixsched.store.transition import Conversation, Row, transition
+from matrixsched.store.values import Backlog, ShardReport
 
 
 class SqliteReports(SqliteTemplates, Reports):
+    @transition
+    def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:
+        rows = yield self._ask("shards", count_max=count_max, now=self._now())
+        return [shard_report_of(row) for row in rows]
+
+    @transition
+    def backlog(self, *, count_max: int) -> Conversation[Backlog]:
+        (row,) = yield self._ask("backlog", count_max=count_max, now=self._now())
+        return backlog_of(row)
+
     def _stand(self, shard: int, action_id: str, count_max: int) -> Conversation[Standing | None]:
         rows = yield self._ask("standing", shard_id=shard, action_id=action_id, count_max=count_max, now=self._now())
         return _standing_of(rows[0]) if rows else None

@@ -43,7 +43,6 @@ from matrixsched.store.sqlite.rows import (
     again_of,
     as_json,
     attempt_of,
-    backlog_of,
     begins_at,
     changed_of,
     columns_of_change,
@@ -59,7 +58,6 @@ from matrixsched.store.sqlite.rows import (
     past_attempt_of,
     recorded_of,
     row_key,
-    shard_report_of,
     span,
     written_of,
 )
@@ -71,7 +69,6 @@ from matrixsched.store.values import (
     Acquired,
     ActionFilter,
     Answer,
-    Backlog,
     Change,
     Claimed,
     Ended,
@@ -79,7 +76,6 @@ from matrixsched.store.values import (
     Holding,
     Installation,
     NewAction,
-    ShardReport,
     Taking,
     Turn,
     WaitingRow,
@@ -453,16 +449,6 @@ class SqliteTransitions(
         ]
         if remembered:
             yield self._each("record.remember", REMEMBERED, remembered)
-
-    @transition
-    def shards(self, *, count_max: int) -> Conversation[list[ShardReport]]:
-        rows = yield self._ask("shards", count_max=count_max, now=self._now())
-        return [shard_report_of(row) for row in rows]
-
-    @transition
-    def backlog(self, *, count_max: int) -> Conversation[Backlog]:
-        (row,) = yield self._ask("backlog", count_max=count_max, now=self._now())
-        return backlog_of(row)
 
 
 def _moved(row: Row, shard: int, sync_guid: str, lease_end: int, now: int, *, claimed: bool) -> tuple[object, ...]:
