@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -193,7 +194,11 @@ def test_a_database_without_schema_is_told_to_be_initialised(
     named = ["1"] if path == "actions next" else ARGUMENTS.get(path, ())
     refused = matrixsched(*path.split(), *named, "--database", database_url)
     assert refused.code == (1 if path == "doctor" else 2)  # to the doctor it is one fault among others
-    assert "Run `matrixsched init" in refused.out + refused.err
+    # Whoever is judged by the doctor is reached again; a file is not even there to be judged.
+    reach = (
+        f" --database {shlex.quote(database_url)}" if path == "doctor" and database_url.startswith("postgresql") else ""
+    )
+    assert f"Run `matrixsched init{reach}`" in refused.out + refused.err
 
 
 def test_tables_in_a_pipe_have_no_spaces_at_the_end_of_lines(matrixsched: Matrixsched) -> None:
