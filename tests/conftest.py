@@ -135,6 +135,19 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def form_option(pytestconfig: pytest.Config) -> list[str]:
+    """What tells a command or a tool in another process to make an installation in the form that the run says."""
+    return ["--distributed"] if way_of(pytestconfig).distributed else []
+
+
+@pytest.fixture
+def form_of_the_run(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> None:
+    """For programs that make their own installation in another process: they take one that is there as it is."""
+    if way_of(pytestconfig).distributed:
+        App(request.getfixturevalue("database_url")).sync.init()
+
+
+@pytest.fixture
 def anyio_backend() -> str:
     """SQLAlchemy's async engine, aiosqlite and asyncpg know asyncio only."""
     return "asyncio"

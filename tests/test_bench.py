@@ -100,6 +100,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.direct("it measures a server")
+@pytest.mark.undistributed("the floors below its figures are those of the usual form")
 @pytest.mark.parametrize("database", ["postgresql", "sqlite"])
 def test_every_workload_runs_and_writes_its_figures(database: str, postgres_dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"

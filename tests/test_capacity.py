@@ -50,6 +50,8 @@ def known(name: str) -> float:
 # Against the library.
 
 
+@pytest.mark.undistributed("the model is of the usual form")
+@pytest.mark.direct("the model is of processes that prepare and listen")
 @pytest.mark.anyio
 async def test_an_idle_process_sends_as_many_statements_as_the_model_says(database_url: str) -> None:
     clock, reckoning = ManualClock(), importlib.import_module("sizing.reckoning")
@@ -103,6 +105,8 @@ def test_a_formula_that_is_off_is_noticed(monkeypatch: pytest.MonkeyPatch, capsy
     assert "off: fruitless" in capsys.readouterr().out
 
 
+@pytest.mark.undistributed("the model is of the usual form")
+@pytest.mark.direct("the model is of processes that prepare and listen")
 def test_rows_and_wal_are_as_large_as_the_model_says(postgres_dsn: str) -> None:
     measuring = importlib.import_module("sizing.measuring")
     lives = anyio.run(partial(measuring.measure_lives, postgres_dsn, actions=MEASURED_ACTIONS))

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from support import debian
+from support.drivers import connect_psycopg, engine_of_either
 from support.postgres import PostgresServer, PostgresUnavailable, start_postgres, sweep_abandoned_folders
 from support.processes import environment
 from support.refusing import REQUIRE_PG, REQUIRE_TOOLS, refuse
@@ -55,14 +56,14 @@ def test_a_play_without_a_database_ends_with_one_line(play: str, options: list[s
 
 
 def test_both_databases_answer(database_url: str) -> None:
-    engine = sqlalchemy.create_engine(re.sub("^postgresql:", "postgresql+psycopg:", database_url))
+    engine = engine_of_either(database_url)
     with engine.connect() as connection:
         assert connection.scalar(sqlalchemy.text("select 1")) == 1
     engine.dispose()
 
 
 def test_a_database_is_empty_and_its_own(postgres_dsn: str) -> None:
-    with psycopg.connect(postgres_dsn) as connection:
+    with connect_psycopg(postgres_dsn) as connection:
         tables = connection.execute("select count(*) from pg_tables where schemaname = 'public'").fetchone()
     assert tables == (0,)
 
@@ -194,6 +195,23 @@ def test_they_are_made_where_they_always_were_if_memory_is_small_or_no_folder(
     monkeypatch.setattr(dev, name, value)
     dev.test([])
     assert "TMPDIR" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("given", "decides"),
+    [
+        (["tests/store", "-q", "--distributed"], False),
+        (["-n4"], True),
+        (["-n", "4"], True),
+        (["--dist=load"], True),
+        (["--pdb"], True),
+        (["-p", "no:xdist"], True),
+    ],
+)
+def test_a_few_workers_run_the_tests_unless_the_caller_decides(
+    dev: ModuleType, given: list[str], decides: bool
+) -> None:
+    assert (dev.parallel_options(given) == []) is decides
 
 
 def test_dev_without_a_command_lists_them_and_exits_2() -> None:

@@ -114,12 +114,15 @@ anyio.run(main)
 """
 
 
+@pytest.mark.usefixtures("form_of_the_run")
 def test_the_installed_package_schedules_and_runs_an_action(installation: Installation, database_url: str) -> None:
     assert installation.run_script(SCHEDULE_AND_RUN, database_url) == "hello wheel\n1 done\n"
 
 
-def test_the_installed_command_makes_an_installation(installation: Installation, database_url: str) -> None:
+def test_the_installed_command_makes_an_installation(
+    installation: Installation, database_url: str, form_option: list[str]
+) -> None:
     command = str(installation.python.parent / "matrixsched")
-    succeed([command, "init", "--database", database_url], cwd=installation.folder)
+    succeed([command, "init", "--database", database_url, *form_option], cwd=installation.folder)
     listed = succeed([command, "shards", "list", "--json", "--database", database_url], cwd=installation.folder)
     assert len(json.loads(listed)) == 64

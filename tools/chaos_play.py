@@ -3,6 +3,7 @@
     ./tools/dev chaos                              a minute on PostgreSQL: 30 kills, 12 stops, 6 restarts, and so on
     ./tools/dev chaos --long                       500 kills, 200 stops, 100 restarts, 300 lost commits, 50,000 actions
     ./tools/dev chaos --sqlite                     kills and stops, in one file
+    ./tools/dev chaos --distributed                on PostgreSQL, in an installation in distributed form
     ./tools/dev chaos --failpoints                 a worker is killed at each step of an attempt, before and after it
     ./tools/dev chaos --seed 7 --kills 100 --stops 0 --restarts 0 --lost-commits 0
 
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.failpoints:
             return play_kill_points(chosen)
         with (
-            on_sqlite() if chosen.sqlite else on_postgresql(chosen.url) as stage,
+            on_sqlite() if chosen.sqlite else on_postgresql(chosen.url, distributed=chosen.distributed) as stage,
             tempfile.TemporaryDirectory(prefix="matrixsched-chaos-") as folder,
         ):
             plan = planned(chosen, restartable=stage.server is not None)
@@ -83,7 +84,7 @@ def play_kill_points(chosen: argparse.Namespace) -> int:
             with tempfile.TemporaryDirectory(prefix="matrixsched-chaos-") as folder:
                 url = f"sqlite:///{folder}/play.db" if server is None else server.create_database(f"play_{number}")
                 try:
-                    wrong = list(play(Place(url, url), Path(folder)))
+                    wrong = list(play(Place(url, url, chosen.distributed), Path(folder)))
                 except AssertionError as error:
                     wrong = [str(error)]
             checks.append(Check(name, not wrong, found(wrong)))

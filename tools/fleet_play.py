@@ -129,7 +129,7 @@ class Play:
     _shares: list[int] = field(default_factory=list)
 
     def run(self) -> None:
-        App(self.place.url).sync.init(shards=self.chosen.shards)
+        App(self.place.url).sync.init(shards=self.chosen.shards, distributed=self.chosen.distributed)
         self._say(f"{self.chosen.processes} workers join")
         fleet = [self._join() for _ in range(self.chosen.processes)]
         for worker in fleet:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import psycopg
 from benchmarks.places import Place, PostgresPlace, SqlitePlace
@@ -43,6 +43,12 @@ class Check(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        chosen = super().parse_args(args, namespace)
+        if getattr(chosen, "distributed", None) and chosen.sqlite:
+            self.error("argument --distributed: not allowed with argument --sqlite")
+        return chosen
+
     def error(self, message: str) -> NoReturn:
         """One line: the usage, which is longer than the screen of some, would hide it."""
         self.exit(2, f"{self.prog}: {message}; see --help\n")
@@ -56,6 +62,9 @@ class Parser(argparse.ArgumentParser):
             metavar="postgresql://…",
             help="an empty database; without it a durable server is started and thrown away afterwards",
         )
+        # Without it nobody says which form: where there is an installation it is taken as it is.
+        form = "make the installation in distributed form"
+        self.add_argument("--distributed", action="store_const", const=True, help=form)
 
     def add_json(self) -> None:
         self.add_argument("--json", type=file_to_write, metavar="FILE", help="write all figures to this file")

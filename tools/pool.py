@@ -110,7 +110,7 @@ class Play:
 
     def run(self) -> None:
         app = App(self.place.url)
-        app.sync.init(shards=SHARDS)
+        app.sync.init(shards=SHARDS, distributed=self.chosen.distributed)
         with app.sync:
             self._enqueue(app)
             self._fill()

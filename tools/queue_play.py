@@ -86,7 +86,7 @@ class Play:
     def run(self) -> None:
         app = App(self.place.url)
         app.queues.use(CONTRACT)
-        app.sync.init(shards=4)
+        app.sync.init(shards=4, distributed=self.chosen.distributed)
         self._begun = time.monotonic()
         with app.sync:
             for _ in range(2):

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parse(arguments)
 
     def play(place: Place, stage: Scene, talk: Console) -> Run:
-        playing = Play(chosen.campaigns, place, stage, chosen.kill, talk)
+        playing = Play(chosen.campaigns, place, stage, chosen.kill, talk, chosen.distributed)
         playing.run(chosen.workers)
         return playing.outcome()
 
@@ -130,6 +130,7 @@ class Play:
     stage: Scene
     kill: int
     talk: Console
+    distributed: bool | None = None
     _letters: dict[str, Letter] = field(default_factory=dict)
     _killed: dict[int, float] = field(default_factory=dict)
     """Processes, with when that was."""
@@ -140,7 +141,7 @@ class Play:
     def run(self, workers: int) -> None:
         """Schedule everything, start the workers, kill some, and wait until nothing is left to do."""
         app = App(self.place.url)
-        app.sync.init(shards=SHARDS)
+        app.sync.init(shards=SHARDS, distributed=self.distributed)
         with app.sync:
             self.campaigns.install(app)
             begun = time.monotonic()

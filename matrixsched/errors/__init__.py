@@ -59,6 +59,7 @@
     ├── SchemaMissing
     │   └── DatabaseFileMissing
     ├── SchemaMismatch
+    ├── RowMissing                      somebody deleted what a migration made
     ├── FormMismatch                    an installation that is distributed, or is not
     ├── DistributedUnsupported
     ├── DatabaseError
@@ -66,6 +67,7 @@
     │   │   └── DatabaseFileUnusable
     │   ├── OutcomeUnknown              may or may not have been done: the statement was sent, the answer never came
     │   └── DatabaseBusy                a lock was held too long: nothing was done
+    │       └── UpgradeBlocked
     └── WorkerError
         └── HandlersLeaked
 
@@ -150,9 +152,11 @@ from matrixsched.errors.surroundings import (
     NeverIdle,
     NotOpen,
     OutcomeUnknown,
+    RowMissing,
     SchemaMismatch,
     SchemaMissing,
     StageError,
+    UpgradeBlocked,
     WorkerError,
 )
 
@@ -207,6 +211,7 @@ __all__ = [
     "QueueContradiction",
     "RequestReused",
     "ReservedName",
+    "RowMissing",
     "SchemaMismatch",
     "SchemaMissing",
     "SemaphoreNotFound",
@@ -223,6 +228,7 @@ __all__ = [
     "UnknownZone",
     "UpcastFailed",
     "UpcasterMissing",
+    "UpgradeBlocked",
     "WebExtraMissing",
     "WorkerError",
     "WrongUse",

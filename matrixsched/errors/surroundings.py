@@ -126,6 +126,16 @@ class SchemaMismatch(MatrixSchedError):
         super().__init__(why)
 
 
+class RowMissing(MatrixSchedError):
+    """A row that a migration makes, and nothing of ours deletes, is gone."""
+
+    remedy = "Put it back by `matrixsched fsck --repair`."
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"the row of the table {table} is missing: somebody has deleted it")
+        self.table = table
+
+
 class FormMismatch(MatrixSchedError):
     """The installation exists in another form than was asked for: distributed, or not."""
 
@@ -177,6 +187,22 @@ class DatabaseBusy(DatabaseError):
     """Another transaction held a lock for too long: nothing was done."""
 
     remedy = "End the transaction that holds it, then try again."
+
+
+class UpgradeBlocked(DatabaseBusy):
+    """An upgrade that did not get the tables for itself in all of its tries: nothing was changed."""
+
+    remedy = (
+        "End what holds them, or let it end (`matrixsched doctor --patience 0` names open transactions; it may be "
+        "another upgrade), then run `matrixsched upgrade` again."
+    )
+
+    def __init__(self, installation: str, waited_s: float) -> None:
+        super().__init__(
+            f"the tables of installation {installation!r} were in use each time the upgrade wanted to change them, "
+            f"for {waited_s:.0f} s; nothing was changed"
+        )
+        self.installation, self.waited_s = installation, waited_s
 
 
 class WorkerError(MatrixSchedError):

@@ -149,7 +149,7 @@ class Metrics:
         self._step_failures = counter("step_failures", "Steps of the worker that failed and were repeated.", "step")
         self._tidied = counter("tidied", "Rows removed as old or dead.", "kind")
         self._stops = counter("worker_stops", "Orderly ends of a worker, by how its handlers ended.", "handlers")
-        self._slots = gauge("worker_slots", "Handlers that may run at once.")
+        self._slots = gauge("worker_slots", "Handlers of actions that may run at once.")
         self._looked = gauge(
             "worker_looked_timestamp_seconds",
             "When the worker last found out about work, or began if it never did; of several processes the one that "
@@ -217,7 +217,7 @@ class Metrics:
         events.subscribe(HandlerLeaked, lambda event: self._leaks.labels(event.handler).inc())
         events.subscribe(StepFailed, lambda event: self._step_failures.labels(event.step).inc())
         events.subscribe(Tidied, self._on_tidied)
-        events.subscribe(WorkerStarted, lambda event: self._slots.set(event.concurrency))
+        events.subscribe(WorkerStarted, self._on_worker_started)
         events.subscribe(WorkerStopped, lambda e: self._stops.labels("cancelled" if e.cancelled else "finished").inc())
         events.subscribe(AttemptDropped, lambda event: self._dropped.inc())
         events.subscribe(CallsWritten, self._on_calls_written)
@@ -265,6 +265,10 @@ class Metrics:
         self._waited.labels(name).inc(pool.waited_s - (before.waited_s if before else 0.0))
 
     # Subscribers.
+
+    def _on_worker_started(self, event: WorkerStarted) -> None:
+        # One that is there for queues alone runs no action, whatever its concurrency says.
+        self._slots.set(event.concurrency if event.handlers else 0)
 
     def _on_attempt_ended(self, event: AttemptEnded) -> None:
         tally = self._tallies.get(event.handler)

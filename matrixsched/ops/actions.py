@@ -138,7 +138,7 @@ def _status(action: Action, row: WaitingRow | None, now: datetime) -> Facts:
     return {
         "state": status.state.value,
         "standing": _standing(action, row, now),
-        "queue": None if status.state is not State.LIVE else "incoming" if row is None else "processing",
+        "queue": _queue(row),
         "lane": None if row is None or row.lane == UNGATED else row.lane,
         "running": status.running,
         "scheduled_at": status.scheduled_at,
@@ -157,11 +157,21 @@ def _status(action: Action, row: WaitingRow | None, now: datetime) -> Facts:
     }
 
 
+def _queue(row: WaitingRow | None) -> str | None:
+    if row is None or row.is_lost:
+        return None
+    return "incoming" if row.lane is None else "processing"
+
+
 def _standing(action: Action, row: WaitingRow | None, now: datetime) -> str:
     """What it waits for, as far as its own rows tell."""
     status = action.status
     if status.state is not State.LIVE:
         return f"finished {age(now - status.finished_at)} ago" if status.finished_at else "finished"
+    if row is None:
+        return "was changed, or has ended, while it was looked at: look again"
+    if row.is_lost:
+        return f"{_LOST} in the queues, so that it would never run"
     if status.running:
         return "an attempt is under way"
     if status.scheduled_at > now:
@@ -170,13 +180,13 @@ def _standing(action: Action, row: WaitingRow | None, now: datetime) -> str:
     return f"{_DUE} for {age(now - status.scheduled_at)}: {_obstacle(action, row)}"
 
 
-_DUE = "has been due"
+_DUE, _LOST = "has been due", "has no row that stands for it"
 
 
-def _obstacle(action: Action, row: WaitingRow | None) -> str:
+def _obstacle(action: Action, row: WaitingRow) -> str:
     """What keeps an action from running that is due."""
     handler = action.spec.handler
-    if row is None:
+    if row.lane is None:
         return f"no worker has looked into shard {action.meta.shard} since; if that stays so, none is running"
     if row.lane == parked_lane(handler):
         return f"the worker that met it has no handler {handler!r}, so it waits for one that has"
@@ -234,6 +244,8 @@ def next_move(sections: Sections, options: str) -> str:
     quoted = as_argument(str(meta["id"]))
     if status["state"] != State.LIVE.value:
         return f"it is finished ({status['state']}). {_revival(sections)}{options} {quoted}`."
+    if str(status["standing"]).startswith(_LOST):
+        return f"it {status['standing']}. To put it back: `matrixsched fsck --repair{options}`."
     if status["running"]:
         return "an attempt is under way. If it does not end, its time limit ends it; see the worker's log."
     if str(status["standing"]).startswith(_DUE):

@@ -12,10 +12,9 @@ from uuid import UUID
 from matrixsched.app import App
 from matrixsched.calls import Scheduled
 from matrixsched.errors import ActionNotFound, DatabaseBusy, MatrixSchedError
-from matrixsched.operations import Operation
+from matrixsched.operations import NOT_AS_ASKED, Operation
 from matrixsched.ops.render import Facts
 from matrixsched.rules.action import Action, State
-from matrixsched.scheduler import NOT_AS_ASKED
 from matrixsched.store.looking import Found, Place
 from matrixsched.store.values import ActionFilter, Seen
 

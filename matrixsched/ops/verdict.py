@@ -74,9 +74,13 @@ def _findings(seen: Overview) -> Iterator[Finding]:
 
 
 def _workers_missing(seen: Overview) -> Iterator[Finding]:
-    if seen.workers:
+    if any(worker.runs_actions for worker in seen.workers):
         return
-    if seen.due.value:
+    if seen.workers:
+        if seen.due.value:
+            text = f"no worker that runs actions has reported, only of queues, and {seen.due} are due"
+            yield Finding(Level.TROUBLE, text, "shards")
+    elif seen.due.value:
         yield Finding(Level.TROUBLE, f"no worker has reported, and {seen.due} are due", "shards")
     else:
         yield Finding(Level.ATTENTION, "no worker has reported lately", "shards")

@@ -1,6 +1,6 @@
 """Why an action has not run yet, or what became of it: the reasons, the deciding one first, each with the next move.
 
-What is finished, running or not due yet has one reason. What is due waits for
+What is finished, running, lost or not due yet has one reason. What is due waits for
 
     1. what nothing but a person or the time can open: its handler, its template, a limit that is closed
     2. a worker at all: none was heard of, or the lock of its shard stands
@@ -36,6 +36,8 @@ class Why(StrEnum):
 
     FINISHED = "finished"
     RUNNING = "running"
+    LOST = "lost"
+    """No row stands for it."""
     EXPIRED = "expired"
     NOT_DUE = "not_due"
     RETRY = "retry"
@@ -93,7 +95,7 @@ class Explanation:
     due_at: datetime
     """Since when it is held, or when it comes due."""
     worker_seen_at: datetime | None
-    """The last sign of life of any worker."""
+    """The last sign of life of any worker that runs actions."""
     reasons: tuple[Reason, ...]
 
     @property
@@ -110,7 +112,7 @@ def explain(standing: Standing) -> Explanation:
         state=action.status.state,
         now=standing.now,
         due_at=standing.due_at,
-        worker_seen_at=standing.worker_seen_at,
+        worker_seen_at=standing.heard_at,
         reasons=tuple(_reasons(standing)),
     )
 
@@ -124,7 +126,9 @@ def _reasons(standing: Standing) -> Iterator[Reason]:
     if standing.is_running:
         yield _running(standing)
         return
-    if (found := _untimely(standing)) is not None:
+    if standing.is_lost:
+        yield _lost(standing)
+    elif (found := _untimely(standing)) is not None:
         yield found
     else:
         held = [*_shut(standing), *_unattended(standing), *_queued(standing), *_gated(standing)]
@@ -160,6 +164,15 @@ def _running(standing: Standing) -> Reason:
         text="an attempt is under way",
         since=standing.row.claimed_at,
         move=Move("wait: if it does not end, its time limit ends it; if its worker is gone, another begins anew"),
+    )
+
+
+def _lost(standing: Standing) -> Reason:
+    return Reason(
+        why=Why.LOST,
+        text="no row stands for it in the queues: it would never run. Nothing that works leaves that behind",
+        since=standing.action.meta.updated_at,
+        move=Move("put its row back", "fsck --repair"),
     )
 
 
@@ -298,10 +311,15 @@ def _limits(standing: Standing) -> Iterator[Limit]:
 
 
 def _unattended(standing: Standing) -> Iterator[Reason]:
-    seen, lock, shard = standing.worker_seen_at, standing.shard, standing.action.meta.shard
+    seen, lock, shard = standing.heard_at, standing.shard, standing.action.meta.shard
     start = Move("start a worker", "worker", ("MODULE:APP",))
     if seen is None or standing.now - seen > QUIET_AFTER:
-        text = "no worker has ever run here" if seen is None else "no worker has been heard of lately"
+        who = (
+            "no worker that runs actions"
+            if any(one.is_there(standing.now) for one in standing.workers)
+            else "no worker"
+        )
+        text = f"{who} has ever run here" if seen is None else f"{who} has been heard of lately"
         yield Reason(why=Why.NO_WORKER, text=text, since=seen, move=start)
     if lock.is_locked and standing.now - lock.heartbeat_at > SILENT_AFTER:
         yield Reason(

@@ -84,6 +84,11 @@ class WorkerSeen:
     def is_there(self, now: datetime) -> bool:
         return now - self.seen_at <= SEEN_WITHIN
 
+    @property
+    def runs_actions(self) -> bool:
+        """One that is there for queues alone has no handler of actions."""
+        return len(self.handlers) > 0
+
 
 @dataclass(slots=True)
 class FleetMinute:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from matrixsched.rules.action import Action, Spec
+from matrixsched.rules.action import Action, Spec, State
 from matrixsched.rules.gates import QuotaNow
 from matrixsched.rules.lanes import Lane
 from matrixsched.rules.limits import Limit
@@ -46,12 +46,12 @@ class Standing:
     now: datetime
     action: Action
     row: QueueRow | None
-    """None: it has not been moved out of the incoming queue, or it is finished."""
+    """None: it has not been moved out of the incoming queue, or it is finished, or no row stands for it."""
     blocked_until: datetime | None
     """The end of the lease of an attempt at another version."""
     shard: ShardLock
     worker_seen_at: datetime | None
-    """The last sign of life of any worker."""
+    """The last sign of life that any worker left behind which runs actions."""
     workers: Sequence[WorkerSeen] = ()
     """Those that did not leave; whoever was killed, or runs by hand in a test, is not rightly told."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
@@ -59,10 +59,24 @@ class Standing:
     template: Template | None = None
     quota: QuotaNow | None = None
     settings: QuotaSettings = QuotaSettings()
+    is_new: bool = True
+    """It is in the incoming queue, if it has no other row."""
+
+    @property
+    def is_lost(self) -> bool:
+        """No row stands for it, though it is live: only a hand in the tables does that, and only a repair mends it."""
+        return self.action.status.state is State.LIVE and self.row is None and not self.is_new
 
     @property
     def workers_there(self) -> list[WorkerSeen]:
-        return [worker for worker in self.workers if worker.is_there(self.now)]
+        """Those that run actions; who is there for queues alone does nothing for this one."""
+        return [worker for worker in self.workers if worker.runs_actions and worker.is_there(self.now)]
+
+    @property
+    def heard_at(self) -> datetime | None:
+        """The last sign of life of any worker that runs actions."""
+        said = [worker.seen_at for worker in self.workers if worker.runs_actions]
+        return max([*said, *([] if self.worker_seen_at is None else [self.worker_seen_at])], default=None)
 
     @property
     def able_workers(self) -> list[WorkerSeen]:

@@ -126,6 +126,9 @@ class TableFacts:
     """How many transactions ago its oldest row may have been written."""
     lacking: Sequence[str] = ()
     """Privileges that our role has not."""
+    has_row_security: bool = False
+    hides_rows: bool = False
+    """From our role, by row level security."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ What the two databases do differently is asked of the class that this is a part 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -101,6 +101,9 @@ class Fscking:
     def _parts(self, fault: Fault) -> tuple[str, ...]:
         """The statements that mend it, in their order."""
 
+    _dropping: tuple[str, ...]
+    """The statements that let an action go which has a namesake in another shard."""
+
     @abstractmethod
     def _keys(self, findings: Sequence[Finding]) -> dict[str, object]:
         """The parameters that say where to mend."""
@@ -182,20 +185,30 @@ class Fscking:
         return [finding for finding in findings if (finding.subject, finding.guid) in mended]
 
     def _bring_home(self, findings: Sequence[Finding], terms: FsckTerms) -> Conversation[list[Finding]]:
+        """If an action of its id is there, the one of them goes that was not changed last."""
         mended = []
         for finding in findings:
-            where: dict[str, object] = {
-                "shard_id": finding.shard,
-                "right_shard": shard_of(finding.subject, terms.shard_count),
-                "subject": finding.subject,
-            }
-            moved, *others = self._parts(Fault.MISPLACED)
-            if not (yield self._ask_about(f"mend.{moved}", terms, **where)):
-                continue
-            for part in others:
-                yield self._ask_about(f"mend.{part}", terms, **where)
+            wrong, right = finding.shard, shard_of(finding.subject, terms.shard_count)
+            here: dict[str, object] = {"shard_id": wrong, "subject": finding.subject}
+            there: dict[str, object] = {"shard_id": right, "subject": finding.subject}
+            is_superseded = yield from self._whole(self._dropping, terms, here, other_shard=right, is_astray=True)
+            if not is_superseded:
+                yield from self._whole(self._dropping, terms, there, other_shard=wrong, is_astray=False)
+                is_moved = yield from self._whole(self._parts(Fault.MISPLACED), terms, here, right_shard=right)
+                if not is_moved:
+                    continue
             mended.append(finding)
         return mended
+
+    def _whole(
+        self, parts: Sequence[str], terms: FsckTerms, where: Mapping[str, object], **how: object
+    ) -> Conversation[bool]:
+        """All of the statements, if the first one did anything."""
+        for number, part in enumerate(parts):
+            rows = yield self._ask_about(f"mend.{part}", terms, **where, **how)
+            if number == 0 and not rows:
+                return False
+        return True
 
 
 def _of_locks(locks: Sequence[Row], shard_count: int) -> Iterator[Finding]:

@@ -8,8 +8,10 @@ from dataclasses import fields
 from datetime import time, timedelta
 from typing import Any
 
+from matrixsched.errors import RowMissing
 from matrixsched.rules.quota import QuotaSettings, Spare
 from matrixsched.rules.templates import SendWindow
+from matrixsched.store.transition import Row
 
 _DEFAULTS = QuotaSettings()
 
@@ -26,6 +28,13 @@ def encode_settings(settings: QuotaSettings) -> str:
     """Only what differs from the defaults, so that it moves with them where nobody chose."""
     given = {field.name: getattr(settings, field.name) for field in fields(settings)}
     return json.dumps({name: _plain(value) for name, value in given.items() if value != getattr(_DEFAULTS, name)})
+
+
+def the_row(rows: Sequence[Row]) -> Row:
+    """The only row of the settings, which is as old as its table."""
+    if not rows:
+        raise RowMissing("quota_settings")
+    return rows[0]
 
 
 def decode_settings(text: str) -> QuotaSettings:

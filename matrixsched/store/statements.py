@@ -5,12 +5,20 @@ schema or prefix are replaced. `{now}` is the time of the decision: the paramete
 database's `statement_timestamp()` otherwise (stable, so that it can be an index condition).
 
 In the distributed form of an installation (PostgreSQL) a statement that writes is about one shard, and says so of every
-table. Where its text is the same but for that, `{x.shard_id}`, or `{(select shard_id from x)}`, stands for the shard of
-the rows x and, in this form, for that of the statement, :shard_id; `{place}`, or `{x.place}`, for where a row lies,
-which in this form is told with its shard. Where it is another one, it is in sql/distributed/. `{now}` is always the
-parameter there, asked a moment before: engines with several nodes let no function beside a write tell the time, but for
-a bare comparison. `and {in_time}` is one: false in a statement that reaches the server so late that this time must not
-be used any more; without it in the other form, whose time is that of the statement itself.
+table. Where its text is the same but for that:
+
+- `{x.shard_id}`, or `{(select shard_id from x)}`, stands for the shard of the rows x and, in this form, for that of the
+  statement, :shard_id;
+- `{place}`, or `{x.place}`, for where a row lies, which in this form is told with its shard;
+- `{place in x, y by a, b}` and `{p.place is x by a, b}` say that a row is one of x and y, or x: by where it lies, and
+  in this form by its key, the shard and the columns a and b. Where a statement with an INSERT is carried out part by
+  part, as by Citus, nothing is written by a place that was handed on: there `{place of x}` is a text, to be compared.
+
+Where the text is another one, it is in sql/distributed/. `{now}` is always the parameter there, asked a moment before:
+engines with several nodes let no function beside a write tell the time, but for a bare comparison. `and {in_time}` is
+one: false in a statement that reaches the server so late that this time must not be used any more; without it in the
+other form, whose time is that of the statement itself. `{takes_writes}` is whether the server takes writes, on
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -29,12 +37,16 @@ _NOW = {
     "postgresql": "coalesce(cast(:now as timestamptz), statement_timestamp())",
     "sqlite": ":now",
 }
+TAKES_WRITES = "not (pg_is_in_recovery() or cast(current_setting('default_transaction_read_only') as boolean))"
 _GIVEN_NOW = "cast(:now as timestamptz)"
 _IN_TIME = "(statement_timestamp() < cast(:late_at as timestamptz)) is not false"
 _AND_IN_TIME = re.compile(r"\s+and \{in_time\}")
 _LATER = re.compile(r"\{now\} ([+-]) (cast\(:\w+ as interval\)|interval '[^']*')")
 _SHARD = re.compile(r"\{((?:\w+\.)?shard_id|\(select shard_id from \w+\))\}")
 _PLACE = re.compile(r"\{(\w+\.)?place\}")
+_PLACE_IN = re.compile(r"\{place in ([\w, ]+) by ([\w, ]+)\}")
+_PLACE_OF = re.compile(r"\{place of (\w+)\}")
+_PLACE_IS = re.compile(r"\{(\w+)\.place is (\w+) by ([\w, ]+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 _WRITE = re.compile(r"\b(insert into|update|delete from)\b")
 _COMMENT = re.compile(r"--[^\n]*")
@@ -77,6 +89,8 @@ def statement(dialect: Dialect, installation: str, name: str, text: str, *, is_d
 
 
 def _of_any_shard(text: str) -> str:
+    text = _PLACE_IN.sub(lambda found: f"ctid = any (array({_selected('ctid', found[1])}))", text)
+    text = _PLACE_OF.sub(r"\1.ctid", _PLACE_IS.sub(r"\1.ctid = \2.ctid", text))
     return _PLACE.sub(r"\1ctid", _SHARD.sub(r"\1", _AND_IN_TIME.sub("", text)))
 
 
@@ -84,8 +98,26 @@ def _of_one_shard(text: str) -> str:
     shard = "cast(:shard_id as integer)"
     # Of days of 24 hours, whatever the zone of a session: so nothing that is called here is less than immutable.
     later = _LATER.sub(r"(({now} at time zone 'UTC' \1 \2) at time zone 'UTC')", text)
-    text = later.replace("{now}", _GIVEN_NOW).replace("{in_time}", _IN_TIME)
+    text = later.replace("{now}", _GIVEN_NOW).replace("{in_time}", _IN_TIME).replace("{takes_writes}", TAKES_WRITES)
+    text = _PLACE_IN.sub(
+        lambda found: f"shard_id = {shard} and ({found[2]}) in ({_selected(found[2], found[1])})", text
+    )
+    text = _PLACE_OF.sub(r"cast(\1.ctid as text)", text)
+    text = _PLACE_IS.sub(
+        lambda found: " and ".join(
+            [f"{found[1]}.shard_id = {shard}", *(f"{found[1]}.{one} = {found[2]}.{one}" for one in _listed(found[3]))]
+        ),
+        text,
+    )
     return _PLACE.sub(rf"\1shard_id = {shard} and \1ctid", _SHARD.sub(shard, text))
+
+
+def _selected(columns: str, parts: str) -> str:
+    return " union all ".join(f"select {columns} from {part}" for part in _listed(parts))  # noqa: S608
+
+
+def _listed(names: str) -> list[str]:
+    return names.split(", ")
 
 
 @cache

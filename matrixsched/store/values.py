@@ -32,10 +32,18 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """The row of the processing queue that stands for an action."""
+    """The row that stands for a live action."""
 
-    lane: str
-    due_at: datetime
+    lane: str | None
+    """In the processing queue; None: it is not there."""
+    due_at: datetime | None
+    is_new: bool
+    """It is in the incoming queue."""
+
+    @property
+    def is_lost(self) -> bool:
+        """There is none: only a hand in the tables leaves it so, and only a repair puts one back."""
+        return self.lane is None and not self.is_new
 
 
 class NewAction(NamedTuple):
@@ -146,6 +154,8 @@ class Acquired:
     holds: bool = False
     """There are rows in gated lanes, anywhere, or lanes are listed of which all rows are gone."""
     next_due_at: datetime | None = None
+    contended: bool = False
+    """Some shards have work, and others took those that were tried."""
 
 
 class Taking(NamedTuple):

@@ -228,10 +228,11 @@ class Worker:
             self._start(keeping, "give back", self.runner.giving_back.step, self.runner.giving_back.wakeup)
             self._start(keeping, "watch", self.runner.watch, self.runner.watch_wakeup)
             self._start(keeping, "slots", self.runner.start_timed, self.runner.timed_wakeup)
-            self._start_later(keeping, "sample", self.sampling.backlog)
             self._start_later(keeping, "gates", self.sampling.gates)
             self._start_later(keeping, "semaphores", self.sampling.semaphores)
             keeping.start_soon(self._forward_room)
+        # Also where no actions are run: somebody must tell that they wait, when nobody is left who runs them.
+        self._start_later(keeping, "sample", self.sampling.backlog)
         if self._is_managed:
             self._start(keeping, "queues", self.managing.sample, Wakeup())
         self._start(keeping, "loop", self.sampling.loop, Wakeup())
@@ -241,7 +242,8 @@ class Worker:
     def _start_feeding(self, feeding: anyio.abc.TaskGroup) -> None:
         """What ends when no more work is taken."""
         if self.runs_actions:
-            self._start(feeding, "intake", self.intake.step, self._news)
+            # Tried again as often as it looks at rest: after an outage the next claim is not to wait for longer.
+            self._start(feeding, "intake", self.intake.step, self._news, again_within=self.policy.rest_max)
             self._start(feeding, "intake beside", self.intake.step_beside, self.intake.beside_wakeup)
             self._start_later(feeding, "lanes", self.intake.relist, within_s=SOON_S)
             self._start(feeding, "balance", self.balancing.step, self._changes)

@@ -172,7 +172,7 @@ class Intake:
         self._gates_hold = acquired.holds
         if acquired.shard is None:
             self._fruitless = 0
-            if not (only_events or beside):
+            if not (only_events or beside or acquired.contended):
                 self.restraint.found_nothing()
             return self._policy.rest_max.total_seconds() if only_events else self._rest(acquired)
         self._overdue = 0

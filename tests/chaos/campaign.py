@@ -96,7 +96,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def on_postgresql(url: str | None = None) -> Iterator[Stage]:
+def on_postgresql(url: str | None = None, *, distributed: bool | None = None) -> Iterator[Stage]:
     """A server of our own that is thrown away, or one whose owner does not want it restarted."""
     with contextlib.ExitStack() as stack:
         server = None
@@ -107,7 +107,9 @@ def on_postgresql(url: str | None = None) -> Iterator[Stage]:
         proxy = stack.enter_context(Proxy(parts.hostname or "127.0.0.1", parts.port or 5432))
         user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
         proxied = parts._replace(netloc=f"{user}127.0.0.1:{proxy.port}").geturl()
-        yield Stage(Place(url, proxied), proxy, server if server is not None and server.restartable else None)
+        yield Stage(
+            Place(url, proxied, distributed), proxy, server if server is not None and server.restartable else None
+        )
 
 
 @contextlib.contextmanager
@@ -183,7 +185,7 @@ class Campaign:
 
     def _prepare(self) -> None:
         app = open_app(self.stage.place.url, "judge")
-        app.sync.init(shards=SHARDS)
+        app.sync.init(shards=SHARDS, distributed=self.stage.place.distributed)
         with app.sync:
             app.sync.limits.set(f"key:{RATED}", RATE, pool=RATE_POOL)
             for template in TEMPLATES:

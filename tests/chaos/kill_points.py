@@ -111,6 +111,9 @@ class Scene:
         self.app = App(self.place.url)
         self.app.queues.use(CONTRACT)
 
+    def install(self, shards: int) -> None:
+        self.app.sync.init(shards=shards, distributed=self.place.distributed)
+
     def schedule(self, *ids: str, handler: str = "work", payload: object = 0.0, **more: Any) -> None:
         for id in ids:
             self.app.sync.schedule(handler, payload, id=id, **({"retry": ONCE} | more))
@@ -373,7 +376,7 @@ KILL_POINTS = [
 def play(point: KillPoint, place: Place, folder: Path) -> Iterator[str]:
     """What is otherwise than it should be."""
     scene = Scene(place, folder)
-    scene.app.sync.init(shards=SHARDS)
+    scene.install(SHARDS)
     with Fleet(place, folder, "kill points") as fleet, scene.app.sync:
         # What is due later is scheduled only when the worker is there: who knows how long it takes to come.
         is_later = point.arrange in (one_later, one_much_later, five_later)
@@ -426,7 +429,7 @@ with app.sync:
 def play_client(moment: str, place: Place, folder: Path) -> Iterator[str]:
     """K19: a client is killed while it schedules; it sends the same request again, and the action exists once."""
     scene = Scene(place, folder)
-    scene.app.sync.init(shards=SHARDS)
+    scene.install(SHARDS)
     command = [sys.executable, "-c", CALLING, place.url]
     dead = subprocess.run(command, env=environment(MATRIXSCHED_FAILPOINT=f"schedule:{moment}:kill"), timeout=60)
     expected = {"incoming": 1 if moment == "after" else 0}
@@ -442,7 +445,7 @@ def play_client(moment: str, place: Place, folder: Path) -> Iterator[str]:
 def play_all_at_once(place: Place, folder: Path) -> Iterator[str]:
     """K20: all workers are killed at once; others come, and everything runs."""
     scene = Scene(place, folder)
-    scene.app.sync.init(shards=4)
+    scene.install(4)
     ids = [f"a{number:02}" for number in range(30)]
     with Fleet(place, folder, "kill points") as fleet, scene.app.sync:
         workers = [fleet.start_worker("--concurrency", "3") for _ in range(3)]

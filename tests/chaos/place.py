@@ -20,6 +20,8 @@ class Place:
     """Straight to the database, for those who watch and judge."""
     proxied_url: str
     """Through the proxy, for those who are judged."""
+    distributed: bool | None = None
+    """The form in which its installation is made; None where nobody says."""
 
     @property
     def is_postgresql(self) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
-from matrixsched.store.statements import load
+from matrixsched.store.statements import load, load_distributed
 
 SSL_REQUEST, CANCEL_REQUEST = 80877103, 80877102
 GOODBYE = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
@@ -33,6 +33,9 @@ KINDS = {
     "end_chore": "chores",
 }
 """What is committed is named after the file of its statement, in a transaction of the first one; but these."""
+OTHERS = "others"
+PRELUDES = {"installation", "now", "patience", OTHERS}
+"""What any transaction may begin with; the others are what drivers ask about types."""
 
 
 def message(kind: bytes, body: bytes) -> bytes:
@@ -76,7 +79,7 @@ class Requests:
         self._bound = b""
         self._in_transaction = False
         self._first_asked: str | None = None
-        """In the transaction; so is the next one."""
+        """In the transaction, but for its prelude; the next one is of the transaction, too."""
         self._has_written = False
 
     def read(self, data: bytes) -> str | None:
@@ -110,7 +113,9 @@ class Requests:
         writes = WRITES.search(text) is not None
         if not self._in_transaction:
             return kind_of(text) if writes else None
-        self._first_asked = self._first_asked or kind_of(text)
+        kind = kind_of(text)
+        if kind not in PRELUDES:
+            self._first_asked = self._first_asked or kind
         self._has_written |= writes
         return None
 
@@ -119,20 +124,20 @@ class Requests:
             self._in_transaction, self._first_asked, self._has_written = True, None, False
         elif text.startswith((b"commit", b"rollback")):
             self._in_transaction = False
-            return self._first_asked if text.startswith(b"commit") and self._has_written else None
+            return (self._first_asked or OTHERS) if text.startswith(b"commit") and self._has_written else None
         return None
 
 
 @cache
 def _files() -> dict[bytes, str]:
-    """The files of our statements, by the text that is sent."""
-    found = load("postgresql", "default").values()
+    """The files of our statements, by the text that is sent: in either form."""
+    found = (*load("postgresql", "default").values(), *load_distributed("default").values())
     return {one.positional.encode(): one.name.partition(".")[0] for one in found}
 
 
 def kind_of(text: bytes) -> str:
     """The kind of transition to which a statement belongs."""
-    name = _files().get(text, "others")
+    name = _files().get(text, OTHERS)
     return KINDS.get(name, name)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support.processes import environment
@@ -23,12 +22,9 @@ with open_app(sys.argv[1], sys.argv[2]).sync as app:
 """
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres_dsn") if request.param == "postgresql" else f"sqlite:///{tmp_path}/a.db"
-
-
-def test_changes_bear_the_name_of_the_process_that_made_them(url: str) -> None:
+@pytest.mark.direct("the audit knows writers by their sessions")
+def test_changes_bear_the_name_of_the_process_that_made_them(database_url: str) -> None:
+    url = database_url
     App(url).sync.init(shards=4)
     place = Place(url, url)
     audit.install(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
 from urllib.parse import urlsplit
@@ -17,9 +17,13 @@ from chaos.nemeses import absent, least_tried
 from chaos.proxy import Lost, Proxy, Requests, message
 from matrixsched import App
 from matrixsched.errors import DatabaseUnavailable
-from matrixsched.store.statements import load
+from matrixsched.store.postgresql.connection import BEGIN
+from matrixsched.store.statements import Statement, load, load_distributed, statement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.direct("the proxy reads what servers say, and knows clients by what they say to one"),
+]
 
 
 @pytest.fixture
@@ -169,7 +173,7 @@ async def test_a_black_hole_is_left_when_patience_ends(app: App, proxy: Proxy):
 def test_only_writing_statements_outside_of_transactions_and_commits_are_commits():
     bind, sync = message(b"B", b"\0one\0" + b"\0" * 6), message(b"S", b"")
     write, read = parsed("beat_shard"), parsed("find")
-    begin, commit = message(b"Q", b"BEGIN ISOLATION LEVEL READ COMMITTED;\0"), message(b"Q", b"COMMIT;\0")
+    begin, commit = message(b"Q", BEGIN.encode() + b"\0"), message(b"Q", b"commit\0")
     requests = Requests()
     assert requests.read(write + sync) is None
     assert requests.read(bind + sync) == "beat_shard"
@@ -196,9 +200,29 @@ def test_a_claim_is_told_from_a_record_and_from_one_before_a_gate():
     assert requests.read(commit) == "claim_gated"
 
 
-def parsed(name: str) -> bytes:
+def test_what_a_transaction_begins_with_in_distributed_form_is_not_what_it_is_about():
+    bind, sync = message(b"B", b"\0one\0" + b"\0" * 6), message(b"S", b"")
+    begin, commit = message(b"Q", b"BEGIN;\0"), message(b"Q", b"COMMIT;\0")
+    types = statement("postgresql", "default", "types", "select a question of the driver")
+    statements, requests = load_distributed("default") | {"types": types}, Requests()
+    for names, kind in (
+        (("patience", "now", "schedule.write", "schedule.write", "tell"), "schedule"),
+        (("patience", "record", "unblock", "record"), "record"),
+        (("now", "count_held", "claim", "spend.slots"), "claim_gated"),
+        (("now", "patience"), None),
+        (("patience", "types", "schedule.write"), "schedule"),
+    ):
+        requests.read(begin)
+        assert [requests.read(parsed(name, statements) + bind + sync) for name in names] == [None] * len(names)
+        assert requests.read(commit) == kind
+    for name, kind in (("now", None), ("acquire_shard.look", None), ("acquire_shard.take", "acquire_shard")):
+        assert requests.read(parsed(name, statements) + bind + sync) == kind
+
+
+def parsed(name: str, statements: Mapping[str, Statement] | None = None) -> bytes:
     """One of our statements, as a client sends it."""
-    return message(b"P", b"one\0" + load("postgresql", "default")[name].positional.encode() + b"\0\0\0")
+    text = (statements or load("postgresql", "default"))[name].positional
+    return message(b"P", b"one\0" + text.encode() + b"\0\0\0")
 
 
 def test_answers_are_lost_to_all_kinds_of_commits_also_to_rare_ones():

@@ -67,6 +67,8 @@ at the second attempt: ['busy@example.org']
 }
 
 THROUGHPUT = "throughput.py"
+UNPREPARED = pytest.mark.direct("behind a pooler SQLAlchemy has to be told more than examples tell it")
+WITH_SQLALCHEMY = {"sqlalchemy_sync.py", "sqlalchemy_async.py", "fastapi_app.py"}
 
 
 def variables(database_url: str) -> dict[str, str]:
@@ -83,7 +85,10 @@ def run(*command: str, folder: Path, database_url: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("example", SAID)
+@pytest.mark.usefixtures("form_of_the_run")
+@pytest.mark.parametrize(
+    "example", [pytest.param(one, marks=UNPREPARED if one in WITH_SQLALCHEMY else ()) for one in SAID]
+)
 def test_an_example_says_what_it_should(example: str, database_url: str, tmp_path: Path) -> None:
     said = run(sys.executable, str(EXAMPLES / example), folder=tmp_path, database_url=database_url)
     assert said == SAID[example]
@@ -103,6 +108,7 @@ def test_the_throughput_example_takes_its_time(tmp_path: Path) -> None:
     assert float(lines[-1][1]) >= 4.4
 
 
+@pytest.mark.usefixtures("form_of_the_run")
 def test_the_commands_of_the_django_example_work_when_pasted(database_url: str, tmp_path: Path) -> None:
     project = shutil.copytree(EXAMPLES / "django_project", tmp_path / "django_project")
     (block,) = re.findall(r"^```sh\n(.*?)^```", (EXAMPLES / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
@@ -126,6 +132,8 @@ def test_the_commands_of_the_django_example_work_when_pasted(database_url: str, 
     assert daemon.returncode == 0, log
 
 
+@UNPREPARED
+@pytest.mark.usefixtures("form_of_the_run")
 def test_the_fastapi_example_serves_works_and_stops_in_order(database_url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as stderr:

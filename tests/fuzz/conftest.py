@@ -23,7 +23,8 @@ def new_database(postgres_server: PostgresServer) -> Iterator[Callable[[], str]]
 
     def make() -> str:
         names.append(f"fuzz_{uuid.uuid4().hex}")
-        return postgres_server.create_database(names[-1])
+        postgres_server.create_database(names[-1])
+        return postgres_server.url(names[-1])
 
     yield make
     for name in names:

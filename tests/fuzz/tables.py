@@ -22,6 +22,10 @@ _FACTS = {"installation", "migrations"}
 """Of the database itself; each has its own."""
 _RESTORED_MAX = 300
 """So often rows are deleted before PostgreSQL is told to forget them, or it gets slower and slower."""
+_APART = {"action_requests": "requests"}
+"""In distributed form rows of the second are in the first, once for each shard."""
+_ELSEWHERE = {"task_ids": "cast(null as bigint[])"}
+"""Columns that a table apart lacks."""
 _COLUMNS = (
     "select c.table_name as name, c.column_name as column_name, c.data_type as type from information_schema.columns c "
     "join information_schema.tables t using (table_schema, table_name) "
@@ -40,16 +44,20 @@ async def columns_of(store: Store) -> Columns:
     """What there is, asked of PostgreSQL, which knows types."""
     columns: Columns = {}
     for row in (await Tables(store, {}).sql(_COLUMNS))[0]:
-        if row["name"] not in _FACTS:
+        if row["name"] not in _FACTS | _APART.keys():
             columns.setdefault(row["name"], {})[row["column_name"]] = row["type"]
     return columns
 
 
 class Tables:
     def __init__(self, store: Store, columns: Columns) -> None:
+        """They have these columns, and are all there are but for those that are apart."""
         self._store, self._columns = store, columns
         self._is_postgres = store.dialect == "postgresql"
         self._prefix = "matrixsched." if self._is_postgres else "matrixsched_"
+        is_distributed = getattr(store.transitions, "is_distributed", False)
+        self._apart = {whole: part for part, whole in _APART.items() if is_distributed}
+        self._names = [*columns, *self._apart.values()]
         self._prepared: dict[str, Statement] = {}
         self._restored = 0
         self._answers: Answers = []
@@ -101,8 +109,15 @@ class Tables:
         parts = []
         for name, columns in self._columns.items():
             values = ", ".join(_AS_NUMBERS.get(kind, "{0}").format(column) for column, kind in columns.items())
-            parts.append(f"'{name}', (select json_agg(json_build_array({values})) from matrixsched.{name})")
+            parts.append(f"'{name}', (select json_agg(json_build_array({values})) from {self._whole(name)})")
         return f"select cast(json_build_object({', '.join(parts)}) as text) as found"
+
+    def _whole(self, name: str) -> str:
+        if (apart := self._apart.get(name)) is None:
+            return f"matrixsched.{name}"
+        columns = ", ".join(self._columns[name])
+        others = ", ".join(_ELSEWHERE.get(column, column) for column in self._columns[name])
+        return f"(select {columns} from matrixsched.{name} union select {others} from matrixsched.{apart}) as {name}"
 
     # Copies.
 
@@ -119,14 +134,14 @@ class Tables:
     async def keep(self) -> None:
         """What is there now is what `restore` brings back."""
         kept = f"{self._prefix}{_KEPT}"
-        await self.sql(*(f"create table {kept}{name} as select * from {self._prefix}{name}" for name in self._columns))
+        await self.sql(*(f"create table {kept}{name} as select * from {self._prefix}{name}" for name in self._names))
         if not self._is_postgres:
             await self.sql(f"create table {kept}sequence as select * from sqlite_sequence")
 
     async def restore(self) -> None:
         texts = []
         overriding = "overriding system value " if self._is_postgres else ""
-        for name in self._columns:
+        for name in self._names:
             table, kept = f"{self._prefix}{name}", f"{self._prefix}{_KEPT}{name}"
             texts += [f"delete from {table}", f"insert into {table} {overriding}select * from {kept}"]
         if self._is_postgres:

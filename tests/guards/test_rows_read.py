@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import psycopg
 import pytest
 from support.by_hand import drain
-from support.counting import counted_app
+from support.counting import counted_app, form_of
+from support.drivers import connect_psycopg
 from support.scene import TABLES
 
 from matrixsched import App, call
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.anyio
 
 SHARDS = 4
 ACTIONS = 400
-ROWS_READ_MAX = 15
-"""Of tables and indexes, for an action. Measured: 11, of which 3 are found dead on the way. One that is looked for by
-its shard instead of its key would cost as many as wait there, a hundred and more."""
+ROWS_READ_MAX = {"postgresql": 15, "distributed": 22}
+"""Of tables and indexes, for an action. Measured: 11, of which 3 are found dead on the way; in distributed form 10 to
+19. One that is looked for by its shard instead of its key would cost as many as wait there, a hundred and more."""
 
 # Written for shard 0 … 3 and the time at which the clock of the tests stands.
 FUTURE_ACTIONS = """
@@ -85,8 +85,8 @@ async def rows_read(app: App, worker: Worker, clock: ManualClock, prefix: str) -
     return (await app.store.run(Transition("reading", _reading)) - before) / ACTIONS
 
 
-async def rows_read_after(dsn: str, texts: Iterable[str]) -> float:
-    """For an action of a worker that has run others before these statements."""
+async def rows_read_after(dsn: str, texts: Iterable[str]) -> tuple[float, int]:
+    """For an action of a worker that has run others before these statements; and how many it may be."""
     clock = ManualClock()
     # The server counts by session, and tells when that session asks it to.
     async with counted_app(dsn, clock, shards=SHARDS, connections=1) as (app, _):
@@ -95,7 +95,7 @@ async def rows_read_after(dsn: str, texts: Iterable[str]) -> float:
         async def work() -> None: ...
 
         worker = Worker(app)
-        with psycopg.connect(dsn, autocommit=True) as connection:
+        with connect_psycopg(dsn, autocommit=True) as connection:
             for table in TABLES:  # lest it runs in one case and not in another
                 connection.execute(f"alter table matrixsched.{table} set (autovacuum_enabled = off)".encode())
             await rows_read(app, worker, clock, "before")
@@ -103,24 +103,24 @@ async def rows_read_after(dsn: str, texts: Iterable[str]) -> float:
                 connection.execute(text.encode())
             # What they read themselves is told now, not while the worker is counted.
             connection.execute(FLUSH)
-        return await rows_read(app, worker, clock, "after")
+        return await rows_read(app, worker, clock, "after"), ROWS_READ_MAX[form_of(app)]
 
 
-def too_many(read: float) -> str:
-    return f"{read:.1f} rows are read for an action, and may be {ROWS_READ_MAX}"
+def too_many(read: float, most: int) -> str:
+    return f"{read:.1f} rows are read for an action, and may be {most}"
 
 
 @pytest.mark.parametrize("aside", ASIDE)
 async def test_an_action_costs_a_few_rows_whatever_lies_beside_it(postgres_dsn: str, aside: str) -> None:
-    read = await rows_read_after(postgres_dsn, ASIDE[aside])
-    assert read <= ROWS_READ_MAX, too_many(read)
+    read, most = await rows_read_after(postgres_dsn, ASIDE[aside])
+    assert read <= most, too_many(read, most)
 
 
 async def test_an_action_costs_a_few_rows_also_after_an_empty_queue_was_analysed(postgres_dsn: str) -> None:
     """As autovacuum does where nothing waits, again and again: then every look-up is thought to find one row, by
     whichever index, and the lower one seems cheaper."""
-    read = await rows_read_after(postgres_dsn, ["vacuum analyze"])
-    assert read <= ROWS_READ_MAX, too_many(read)
+    read, most = await rows_read_after(postgres_dsn, ["vacuum analyze"])
+    assert read <= most, too_many(read, most)
 
 
 async def test_few_that_live_are_looked_for_among_a_bounded_number_of_rows(
@@ -130,7 +130,7 @@ async def test_few_that_live_are_looked_for_among_a_bounded_number_of_rows(
     monkeypatch.setattr(checking, "LOOK_MAX", 1000)
     monkeypatch.setattr(checking, "LOOKS", 2)
     async with counted_app(postgres_dsn, ManualClock(), shards=SHARDS, connections=1) as (app, _):
-        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        with connect_psycopg(postgres_dsn, autocommit=True) as connection:
             for text in ASIDE["finished"]:
                 connection.execute(text.encode())
             connection.execute("vacuum analyze")

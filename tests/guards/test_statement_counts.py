@@ -1,6 +1,7 @@
 """How many statements everything takes: a bound that a faster machine does not hide and a slower one does not break.
 
-On PostgreSQL each round trip is counted where it leaves the driver, on SQLite each transaction.
+On PostgreSQL each round trip is counted where it leaves the driver, on SQLite each transaction. The bounds are in
+`support/costs.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from support.by_hand import SteppedWorker, drain
 from support.callers import async_caller
+from support.costs import Costs, costs_of
 from support.counting import Sent, counted_app
 from support.elsewhere import schedule_elsewhere
 
@@ -40,6 +42,10 @@ class Workshop:
     sent: Sent
     clock: ManualClock
     worker: Worker
+
+    @property
+    def costs(self) -> Costs:
+        return costs_of(self.app)
 
     async def put(self, count: int, prefix: str = "due", **terms: Any) -> None:
         await self.app.schedule_many(a_call(f"{prefix}-{number}", **terms) for number in range(count))
@@ -70,18 +76,12 @@ async def workshop(url: str, *, shards: int = 4) -> AsyncIterator[Workshop]:
 # From the incoming queue to the recorded outcome.
 
 
-STATEMENTS_MAX = {1: 10, 4: 17, 64: 257}
-"""For a thousand actions, by the number of shards. Each batch is acquired, moved and claimed in passing, released and
-recorded, and a shard is a batch unless it has more than 500 (then what there was no room for is claimed apart); the
-last look finds nothing."""
-
-
-@pytest.mark.parametrize("shards", STATEMENTS_MAX)
+@pytest.mark.parametrize("shards", [1, 4, 64])
 async def test_a_thousand_actions_take_four_statements_for_each_shard(database_url: str, shards: int) -> None:
     async with workshop(database_url, shards=shards) as made:
         await made.put(ACTIONS)
         sent = await made.sent.during(made.drain)
-    assert sent.total() <= STATEMENTS_MAX[shards], sent
+    assert sent.total() <= made.costs.thousand_actions[shards], sent
 
 
 async def nothing_else(made: Workshop) -> None: ...
@@ -111,7 +111,7 @@ async def test_what_is_not_due_costs_no_statement(
         await made.drain()
         await made.put(ACTIONS)
         sent = await made.sent.during(made.drain)
-    assert sent == {"acquire_shard": 5, "move": 4, "release_shard": 4, "record": 4}
+    assert sent == made.costs.batches(4)
 
 
 async def test_a_lone_action_is_taken_and_claimed_by_the_first_statement_of_whoever_is_told(database_url: str) -> None:
@@ -119,7 +119,7 @@ async def test_a_lone_action_is_taken_and_claimed_by_the_first_statement_of_whoe
         await schedule_elsewhere(made.app, "lone")
         made.worker.intake.hear(shard_of("lone", 4))
         sent = await made.sent.during(made.drain)
-    assert sent == {"move": 1, "release_shard": 1, "record": 1, "acquire_shard": 1}
+    assert sent == {**made.costs.lone_start, **made.costs.vain_look}
 
 
 async def test_plans_are_not_made_anew_while_batches_stay_as_large(postgres_dsn: str) -> None:
@@ -138,7 +138,7 @@ async def test_plans_are_not_made_anew_while_batches_stay_as_large(postgres_dsn:
 async def test_a_lone_call_is_one_statement(database_url: str) -> None:
     async with workshop(database_url) as made:
         sent = await made.sent.during(lambda: made.app.schedule("work"))
-    assert sent == {"schedule": 1}
+    assert sent == made.costs.call
 
 
 async def test_calls_at_once_share_their_statements(database_url: str) -> None:
@@ -150,31 +150,44 @@ async def test_calls_at_once_share_their_statements(database_url: str) -> None:
                     callers.start_soon(made.app.schedule, "work")
 
         sent = await made.sent.during(at_once)
-    assert sent.keys() == {"schedule"}
-    assert sent.total() <= 2
+    most = made.costs.calls(2, shards=4)
+    assert sent.keys() == most.keys()
+    assert sent <= most
 
 
 async def test_calls_in_a_list_go_by_the_thousand(database_url: str) -> None:
     async with workshop(database_url) as made:
         sent = await made.sent.during(lambda: made.put(10_000))
-    assert sent == {"schedule": 10}
+    assert sent == made.costs.calls(10, shards=4)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda app: app.reschedule("one-0", delay=LATER),
-        lambda app: app.run_now("one-0"),
-        lambda app: app.cancel("one-0"),
-        lambda app: app.get("one-0"),
-    ],
-    ids=["reschedule", "run_now", "cancel", "get"],
-)
-async def test_a_change_is_one_statement(database_url: str, change: Callable[[App], Awaitable[object]]) -> None:
+CHANGES: dict[str, Callable[[App], Awaitable[object]]] = {
+    "reschedule": lambda app: app.reschedule("one-0", delay=LATER),
+    "run_now": lambda app: app.run_now("one-0"),
+    "cancel": lambda app: app.cancel("one-0"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_is_one_statement(database_url: str, change: str) -> None:
     async with workshop(database_url) as made:
         await made.put(1, "one", delay=LATER)
-        sent = await made.sent.during(lambda: change(made.app))
+        sent = await made.sent.during(lambda: CHANGES[change](made.app))
+    assert sent == made.costs.changes[change]
+
+
+async def test_a_look_is_one_statement(database_url: str) -> None:
+    async with workshop(database_url) as made:
+        await made.put(1, "one", delay=LATER)
+        sent = await made.sent.during(lambda: made.app.get("one-0"))
     assert sent.total() == 1, sent
+
+
+async def test_a_transaction_of_our_own_costs_two_round_trips_more_than_its_statements(postgres_dsn: str) -> None:
+    async with workshop(postgres_dsn) as made:
+        sent = await made.sent.during(lambda: made.app.limits.remove("global"))
+    assert sent.pop("remove_limit") == 1
+    assert sorted(text.partition(" ")[0] for text in sent.elements()) == ["begin", "commit"]
 
 
 async def test_in_a_callers_transaction_calls_take_no_more_statements_than_in_ours(postgres_dsn: str) -> None:
@@ -193,15 +206,13 @@ async def test_in_a_callers_transaction_calls_take_no_more_statements_than_in_ou
         of_our_own = await made.sent.during(in_a_transaction)
         await checkpoint()
     assert not of_our_own
-    assert len(asked) == 1 + 1 + 3 + 1
+    of_calls = made.costs.callers_calls(1, shards=1) + made.costs.callers_calls(3, shards=4)
+    assert len(asked) == 1 + of_calls.total() + 1
 
 
 # While there is nothing to do.
 
 MINUTES = 5
-TIDYING_MAX = 15
-"""Statements of a turn of tidying, of which there is one in half a minute: take the chore, look for each kind, end.
-And of a report of what the worker did: what is due, how the minute stands, how the last one ended."""
 
 
 @pytest.mark.parametrize("shards", [16, 64, 256])
@@ -218,8 +229,9 @@ async def test_an_idle_worker_looks_once_in_a_rest_however_many_shards_there_are
         await worker.live(clock, timedelta(minutes=1))
         told = await sent.during(lambda: worker.live(clock, timedelta(minutes=MINUTES)))
     looks, turns = (timedelta(minutes=MINUTES) // every for every in (worker.policy.rest_max, worker.policy.tidy_every))
-    assert told.pop("acquire_shard") == looks
-    assert told.total() <= turns * TIDYING_MAX, told
+    costs = costs_of(app)
+    assert [told.pop(name) for name in costs.vain_look] == [looks] * len(costs.vain_look)
+    assert told.total() <= turns * costs.tidying_max, told
 
 
 async def test_a_worker_that_begins_does_what_is_due_before_all_else(database_url: str) -> None:
@@ -250,4 +262,5 @@ async def test_a_worker_that_begins_does_what_is_due_before_all_else(database_ur
 
         told = await sent.during(begin)
     asked = {name for name in told if " " not in name}  # but for what the driver asks about types
-    assert asked <= {"acquire_shard", "move", "claim", "release_shard", "record"}
+    costs = costs_of(app)
+    assert asked <= {*costs.batch, *costs.vain_look, *costs.recording, "claim"}

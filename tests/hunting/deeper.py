@@ -11,7 +11,7 @@ from functools import partial
 from interleaver.moves import MOVES
 from interleaver.playing import LIMIT, TWIN, play_all
 from interleaver.scenes import SCENES, scenes_of
-from interleaver.stage import Stage, a_stage, timeless
+from interleaver.stage import Stage, a_stage
 from simulation.crash_points import play, single_faults
 from simulation.parts import with_part
 from simulation.scenes import SCENES as CRASH_SCENES
@@ -76,7 +76,7 @@ class Exchanged(Mutant):
     """A mutant for the interleaver whose whole text is another."""
 
     def of(self, original: Statement) -> Statement:
-        return timeless(self.mutation.mutated)
+        return self.mutation.mutated
 
     mutation: Mutation
 

@@ -26,6 +26,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHARDS = "store/transitions/test_shards.py"
+OF_THE_USUAL_FORM = pytest.mark.undistributed("mutants are made of sql/postgresql/")
+IN_SESSIONS = pytest.mark.direct("what it starts goes straight to the server")
+ON_POSTGRESQL = (pytest.mark.postgresql, OF_THE_USUAL_FORM, IN_SESSIONS)
 SMALL = ["beat_shard", "close_fence"]
 
 
@@ -34,7 +37,9 @@ def nothing_deeper(mutation: Mutation, at: At) -> Catch | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "dialect", [pytest.param(one, marks=ON_POSTGRESQL if one == "postgresql" else ()) for one in DIALECTS]
+)
 def test_mutants_of_small_statements_are_caught_or_explained(
     dialect: Dialect, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -84,6 +89,8 @@ def test_the_simulator_notices_what_is_planted_and_nothing_else() -> None:
     assert simulated(mutation.hot, 1, steps.append) is None
 
 
+@OF_THE_USUAL_FORM
+@IN_SESSIONS
 def test_the_interleaver_notices_a_mutant(postgres_server: PostgresServer) -> None:
     mutation = the_mutant("postgresql", "beat_shard", "without last_lock_guid = cast(:sync_guid as uuid)")
     steps: list[str] = []

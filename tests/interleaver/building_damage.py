@@ -112,6 +112,13 @@ async def misplaced_home(setting: Setting) -> None:
     await building.hold(setting)
 
 
+async def misplaced_twice(setting: Setting) -> None:
+    """It waits there, and was written in its own shard since."""
+    await building.waiting(setting)
+    setting.later(SECOND)
+    await building.write(setting, shard=1)
+
+
 async def no_lock(setting: Setting) -> None:
     """Somebody has a shard, whose lock is gone."""
     await building.new(setting)
@@ -141,6 +148,18 @@ async def chores(setting: Setting) -> None:
     """Nobody plans or lists lanes any more, for the rows of these chores are gone."""
     await gates.unplanned(setting)
     await setting.sql("delete from matrixsched.chores")
+
+
+async def no_quota(setting: Setting) -> None:
+    """Nobody knows how capacity is shared out."""
+    await gates.unplanned(setting)
+    await setting.sql("delete from matrixsched.quota_settings")
+
+
+async def unbalanced(setting: Setting) -> None:
+    """A place is free, a task waits for it, and nothing says so."""
+    await gates.place_free(setting)
+    await setting.sql("delete from matrixsched.semaphore_changes")
 
 
 async def task_lease(setting: Setting) -> None:

@@ -15,7 +15,7 @@ from support.interleaving import LEASE
 
 from interleaver.building_damage import NOWHERE
 from interleaver.facts import Facts, plain
-from interleaver.move import ALWAYS, HOUR, Move, Waits, errors_in
+from interleaver.move import ALWAYS, HOUR, POOL, Move, Waits, errors_in
 from interleaver.stage import Side
 from matrixsched.rules.faults import Fault, Finding
 from matrixsched.store.fsck import CHORES, FsckTerms
@@ -73,6 +73,10 @@ def _chores(facts: Facts) -> Sequence[Finding]:
     return [Finding(Fault.CHORE, None, name, None, "") for name in CHORES]
 
 
+def _of(fault: Fault, subject: str) -> Sought:
+    return lambda facts: [Finding(fault, None, subject, None, "")]
+
+
 MENDS = (
     # Two who put back the same row: the second one waits for the first, to see whether it stays.
     mending(Fault.LOST, waits=Waits.FOR_WORKERS),
@@ -89,6 +93,8 @@ MENDS = (
     mending(Fault.EXTRA_LOCK, _lock(Fault.EXTRA_LOCK, NOWHERE)),
     mending(Fault.LOCK_TIME, _lock(Fault.LOCK_TIME, 0)),
     mending(Fault.CHORE, _chores, Waits.FOR_WORKERS),
+    mending(Fault.QUOTA, _of(Fault.QUOTA, "settings"), Waits.FOR_WORKERS),
+    mending(Fault.UNBALANCED, _of(Fault.UNBALANCED, POOL), Waits.FOR_WORKERS),
     mending(Fault.TASK_LEASE, _task(Fault.TASK_LEASE)),
     mending(Fault.TASK_TWICE, _task(Fault.TASK_TWICE)),
 )

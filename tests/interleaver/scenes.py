@@ -154,6 +154,7 @@ SCENES = {
             ("schedule", "keep", "cancel", "run-now", "move", "mend-misplaced-home"),
             mend="mend-misplaced-home",
         ),
+        Scene("misplaced-twice", damage.misplaced_twice, (*STRANDED, "mend-misplaced"), mend="mend-misplaced"),
         Scene("no-lock", damage.no_lock, (*SHARD, "move", "move-free", "mend-no-lock"), mend="mend-no-lock"),
         Scene("extra-lock", damage.extra_lock, ("acquire", "sync", "mend-extra-lock"), mend="mend-extra-lock"),
         # Without `move-free`: it passes over a lock that is being mended, and takes the shard later under another guid.
@@ -162,6 +163,8 @@ SCENES = {
             "lock-time-held", damage.lock_time_held, (*SHARD, "move", "claim", "mend-lock-time"), mend="mend-lock-time"
         ),
         Scene("chores", damage.chores, ("plan", "relist", "claim-gated", "mend-chore"), mend="mend-chore"),
+        Scene("no-quota", damage.no_quota, ("mend-quota",), mend="mend-quota"),
+        Scene("unbalanced", damage.unbalanced, (*SEMAPHORE, "mend-unbalanced"), mend="mend-unbalanced"),
         Scene("task-lease", damage.task_lease, (*RECEIPT, "take", "purge", "mend-task-lease"), mend="mend-task-lease"),
         Scene(
             "task-twice",

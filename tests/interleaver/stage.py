@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from interleaver.players import Seat, Watch
 from matrixsched.clock import ManualClock
 from matrixsched.store.fsck import CHORES
 from matrixsched.store.postgresql.transitions import PostgresTransitions
-from matrixsched.store.statements import Statement, load, statement
+from matrixsched.store.statements import Statement, load
 
 NAMES = "ABC"
 VACUUM_EVERY = 100
@@ -48,7 +47,6 @@ TABLES = (
     "queue_settings",
     "installation",
 )
-_IDLE = re.compile(r"set_config\('idle_in_transaction_session_timeout', '\d+ms', true\)")
 
 Rows = list[dict[str, Any]]
 Tables = Mapping[str, Rows]
@@ -180,11 +178,6 @@ class Stage:
             self.played = before
 
 
-def timeless(one: Statement) -> Statement:
-    """Nobody is put out for standing still: that is what the schedule wants."""
-    return statement("postgresql", "default", one.name, _IDLE.sub("'0'", one.text))
-
-
 @contextlib.asynccontextmanager
 async def a_stage(dsn: str) -> AsyncIterator[Stage]:
     """On a database with an installation that nobody else uses."""
@@ -199,7 +192,7 @@ async def a_stage(dsn: str) -> AsyncIterator[Stage]:
             await connection.execute("set deadlock_timeout = '10ms'; set plan_cache_mode = force_generic_plan")
             seats.append(Seat(connection, number))
         watch = Watch(world.gate, world.watcher, {seat.pid for seat in seats})
-        played = {name: timeless(one) for name, one in load("postgresql", "default").items()}
+        played = load("postgresql", "default")
         old = await world.watcher.fetch("select nspname from pg_namespace where nspname like 'scene\\_%'")
         for row in old:
             await world.watcher.execute(f"drop schema {row['nspname']} cascade")

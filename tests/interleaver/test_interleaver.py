@@ -22,7 +22,11 @@ from interleaver.stage import Stage
 from matrixsched.store.statements import statement
 from matrixsched.store.transition import Ask, Conversation, Transaction, Transition
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.undistributed("its moves are those of sql/postgresql/"),
+    pytest.mark.direct("statements are held in sessions of their own"),
+]
 
 RISKY = [
     ("move", "record", "replaced"),
@@ -45,10 +49,13 @@ RISKY = [
     ("claim", "mend-misplaced", "misplaced"),
     ("move", "mend-misplaced", "misplaced-new"),
     ("schedule", "mend-misplaced-home", "misplaced-home"),
+    ("claim", "mend-misplaced", "misplaced-twice"),
     ("acquire", "mend-no-lock", "no-lock"),
     ("acquire", "mend-extra-lock", "extra-lock"),
     ("beat", "mend-lock-time", "lock-time-held"),
     ("relist", "mend-chore", "chores"),
+    ("balance", "mend-unbalanced", "unbalanced"),
+    ("mend-quota", "mend-quota", "no-quota"),
     ("retry", "mend-task-lease", "task-lease"),
     ("purge-dead", "mend-task-twice", "task-twice"),
     ("claim", "run-now-as-seen", "waiting"),

@@ -14,7 +14,11 @@ from interleaver.scenes import SCENES, scenes_of
 from interleaver.schedules import Fixed
 from interleaver.stage import Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.undistributed("its moves are those of sql/postgresql/"),
+    pytest.mark.direct("statements are held in sessions of their own"),
+]
 
 STEPS = (
     *("schedule", "replace", "cancel", "acquire", "move", "claim", "record", "extend", "release"),

@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import anyio
-import psycopg
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from support.drivers import connect_psycopg
 
 import matrixsched
 from matrixsched import App, call
@@ -120,7 +120,7 @@ def occupied(database_url: str) -> Iterator[Transition[None]]:
     def wait_for_lock() -> Conversation[None]:
         yield Ask(waiting, {})
 
-    with psycopg.connect(database_url) as holder:
+    with connect_psycopg(database_url) as holder:
         holder.execute("select pg_advisory_xact_lock(42)")
         yield Transition("wait", wait_for_lock)
 

@@ -26,7 +26,7 @@ from opentelemetry.trace import (
     get_current_span,
     use_span,
 )
-from sqlalchemy import create_engine
+from support.drivers import engine_of_either
 
 from matrixsched import App, Context, Retry, RetryAt, call
 from matrixsched.clock import ManualClock
@@ -154,8 +154,7 @@ async def test_replacing_an_expected_version_is_traced_too(app: App, spans: Span
 
 async def test_calls_from_synchronous_code_are_traced_alike(app: App, spans: Spans, database_url: str) -> None:
     def synchronously() -> None:
-        url = database_url.replace("postgresql://", "postgresql+psycopg://")
-        engine = create_engine(url)
+        engine = engine_of_either(database_url)
         with app.sync:
             app.sync.schedule("greet", "Ada")
             app.sync.schedule_many([call("greet", "Bob")])

@@ -276,7 +276,7 @@ def test_the_next_runs_of_an_action_follow_its_rule(matrixsched: Matrixsched, da
     answer = matrixsched(*at(database_url, "next", "m 1", "-n", "3", "--json"))
     hours = [datetime.fromisoformat(run["at"]) - datetime(2030, 1, 1, 0, 0, 20, tzinfo=UTC) for run in answer.json]
     assert hours == [timedelta(hours=hour) for hour in (3, 4, 5)]
-    assert answer.err == f"more about it: `matrixsched actions show --database {database_url} 'm 1'`.\n"
+    assert answer.err == f"more about it: `matrixsched actions show --database {shlex.quote(database_url)} 'm 1'`.\n"
 
 
 def test_of_an_action_that_runs_once_there_are_no_more_runs_and_after_that_none(
@@ -302,7 +302,7 @@ def test_nothing_is_cancelled_without_yes(matrixsched: Matrixsched, database_url
     assert asked.code == 2
     assert asked.json == {"matched": 3, "cancelled": 0, "running": 0, "skipped": 0}
     assert "3 actions will be cancelled" in asked.err
-    suggested = f"matrixsched actions cancel --prefix mail: --json --database {database_url} --yes"
+    suggested = f"matrixsched actions cancel --prefix mail: --json --database {shlex.quote(database_url)} --yes"
     assert asked.err.endswith(f"nothing was done. To do it: `{suggested}`.\n")
     assert set(states(database_url).values()) == {State.LIVE}
 

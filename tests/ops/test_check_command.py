@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -176,7 +177,7 @@ def test_only_what_is_old_is_pruned_and_only_with_yes(matrixsched: Matrixsched, 
     asked = matrixsched("prune", "--database", database_url, "--keep-cancelled", "0", "--json")
     assert (asked.code, asked.json["cancelled"]) == (2, 2)
     assert "2 actions will be deleted for good" in asked.err
-    assert f"`matrixsched prune --database {database_url} --keep-cancelled 0 --json --yes`" in asked.err
+    assert f"`matrixsched prune --database {shlex.quote(database_url)} --keep-cancelled 0 --json --yes`" in asked.err
     assert len(left(database_url)) == 3
 
     done = matrixsched("prune", "--database", database_url, "--keep-cancelled", "0", "--yes", "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from datetime import timedelta
@@ -139,7 +140,7 @@ def test_a_shard_is_released_only_with_yes_and_only_from_the_holder_that_was_see
     assert asked.code == 2
     assert "worker-a/411/x" in asked.out
     guid = json.loads(release("--json").out)["guid"]
-    suggested = f"`matrixsched shards release {shard} --database {database_url} --guid {guid} --yes`"
+    suggested = f"`matrixsched shards release {shard} --database {shlex.quote(database_url)} --guid {guid} --yes`"
     assert suggested in asked.err
     assert suggested in release("--guid", guid).err
 
@@ -148,7 +149,7 @@ def test_a_shard_is_released_only_with_yes_and_only_from_the_holder_that_was_see
         lost = release(*confirmed, "--guid", stale)
         assert lost.code == 1
         assert f"has another guid, {guid}, not {stale}" in lost.err
-        assert f"`matrixsched shards list --database {database_url}`" in lost.err
+        assert f"`matrixsched shards list --database {shlex.quote(database_url)}`" in lost.err
 
     done = release("--yes", "--json")
     assert done.code == 0
@@ -247,6 +248,7 @@ def test_an_unreachable_database_is_a_failure_without_its_password(matrixsched: 
     assert PASSWORD not in failed.out + failed.err
 
 
+@pytest.mark.direct("a pooler asks nobody for a password here")
 def test_a_wrong_password_is_not_shown_either(matrixsched: Matrixsched, postgres_dsn: str) -> None:
     wrong = postgres_dsn.replace("postgres@", f"nobody:{PASSWORD}@")
     failed = matrixsched("init", "--database", wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -14,9 +15,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import anyio
-import psycopg
 import pytest
 from support.command import Answer, Matrixsched, on
+from support.drivers import connect_psycopg
 from support.postgres import PostgresServer, start_postgres
 from support.processes import until
 
@@ -57,6 +58,7 @@ def good_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.direct("a pooler is a finding of its own, and its server is another one")
 def test_a_database_that_is_set_up_well_has_no_faults(matrixsched: Matrixsched, good_url: str) -> None:
     on(good_url, installed)
     answer = matrixsched("doctor", "--database", good_url, "--json", "--thorough")
@@ -66,7 +68,7 @@ def test_a_database_that_is_set_up_well_has_no_faults(matrixsched: Matrixsched, 
     checks = {row["check"] for row in answer.json}
     assert {"schema", "drift", "workers", "shards", "handlers", "gates"} <= checks
     assert ("integrity" if good_url.startswith("sqlite") else "durability") in checks
-    assert "nothing is wrong. `matrixsched top`" in answer.err
+    assert f"nothing is wrong. `matrixsched top --database {good_url}`" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_an_installation_that_is_not_there_is_told_with_how_to_make_it(
     answer = matrixsched("doctor", "--database", database_url, "--installation", "second", "--json")
     assert answer.code == 1
     (told,) = found(answer)["fault", "schema"]
-    assert told.endswith("→ Run `matrixsched init --installation second` once")
+    assert told.endswith(f"→ Run `matrixsched init --database {database_url} --installation second` once")
 
 
 def test_a_patience_that_makes_no_sense_is_refused(matrixsched: Matrixsched, tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_patience_that_makes_no_sense_is_refused(matrixsched: Matrixsched, tmp
 @contextmanager
 def somebody_waits(dsn: str) -> Iterator[tuple[int, int]]:
     """A transaction that is left open, and a session that waits for a row of it; their process ids."""
-    with psycopg.connect(dsn) as holder, psycopg.connect(dsn) as waiter, psycopg.connect(dsn) as watcher:
+    with connect_psycopg(dsn) as holder, connect_psycopg(dsn) as waiter, connect_psycopg(dsn) as watcher:
         watcher.autocommit = True
         update = "update matrixsched.quota_settings set updated_at = now()"
         holder.execute(update)
@@ -132,7 +134,7 @@ def somebody_waits(dsn: str) -> Iterator[tuple[int, int]]:
 
 
 def spoil(dsn: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with connect_psycopg(dsn, autocommit=True) as connection:
         for setting in (
             "synchronous_commit = off",
             "default_transaction_isolation = 'serializable'",
@@ -158,6 +160,60 @@ def spoil(dsn: str) -> None:
             connection.execute(text.encode())
 
 
+DRIFT = (
+    "drop view matrixsched.readable_actions",
+    "drop index matrixsched.processing_queue_lanes",
+    "alter table matrixsched.limits drop constraint limits_pool_check",
+    "alter table matrixsched.limits drop constraint limits_pkey",
+    "alter table matrixsched.shard_locks drop constraint shard_locks_last_lock_guid_key",
+    "alter table matrixsched.requests alter column created_at drop not null",
+    "alter table matrixsched.templates alter column weight drop default",
+    "alter table matrixsched.requests set unlogged",
+)
+
+
+@pytest.mark.undistributed("one of these keys is another one there")
+def test_what_is_said_to_be_typed_makes_the_tables_as_they_were(matrixsched: Matrixsched, postgres_dsn: str) -> None:
+    on(postgres_dsn, installed)
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
+        for text in DRIFT:
+            connection.execute(text.encode())
+        told = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))["fault", "drift"]
+        assert len(told) == len(DRIFT), "each is told once"
+        for finding in told:
+            (remedy,) = re.findall("→ `([^`]+;)`$", finding)
+            for text in filter(None, map(str.strip, remedy.split(";"))):
+                connection.execute(text.encode())
+    after = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
+    assert ("fault", "drift") not in after
+    assert ("ok", "drift") in after
+
+
+def test_a_file_gets_back_its_view_and_its_index(matrixsched: Matrixsched, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/test.db"
+    on(url, installed)
+    with closing(sqlite3.connect(tmp_path / "test.db")) as connection:
+        connection.execute("drop view matrixsched_readable_actions")
+        connection.execute("drop index matrixsched_processing_queue_due")
+        told = found(matrixsched("doctor", "--database", url, "--json"))["fault", "drift"]
+        assert len(told) == 2
+        for finding in told:
+            (remedy,) = re.findall("→ `([^`]+);`$", finding)
+            connection.execute(remedy)
+    assert ("ok", "drift") in found(matrixsched("doctor", "--database", url, "--json"))
+
+
+def test_row_level_security_is_seen(matrixsched: Matrixsched, postgres_dsn: str) -> None:
+    on(postgres_dsn, installed)
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
+        connection.execute("alter table matrixsched.scheduled_actions enable row level security")
+    told = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
+    ((finding,),) = [told[place] for place in told if place[1] == "row security"]
+    assert "row level security is on for scheduled_actions" in finding
+    assert "`alter table matrixsched.scheduled_actions disable row level security;`" in finding
+
+
+@pytest.mark.direct("it looks for sessions of its own at the server")
 def test_all_that_is_wrong_with_a_postgresql_is_found_with_its_remedy(
     matrixsched: Matrixsched, postgres_dsn: str
 ) -> None:
@@ -191,7 +247,10 @@ def test_all_that_is_wrong_with_a_postgresql_is_found_with_its_remedy(
     assert wait.endswith(f"`select pg_terminate_backend({holder});`")
 
     drift = "\n".join(told["fault", "drift"])
-    assert "`CREATE INDEX processing_queue_lanes ON matrixsched.processing_queue USING btree (shard_id, lane" in drift
+    assert (
+        "`CREATE INDEX CONCURRENTLY processing_queue_lanes ON matrixsched.processing_queue USING btree (shard_id, lane"
+        in drift
+    )
     assert "table requests is `not logged`, not `logged`" in drift
     assert "constraint limits.limits_pool_check is missing" in drift
     assert "index requests.strange" in told["note", "drift"][0]
@@ -205,13 +264,14 @@ def test_a_table_that_is_locked_keeps_nobody_waiting_for_the_doctor(
     matrixsched: Matrixsched, postgres_dsn: str
 ) -> None:
     on(postgres_dsn, installed)
-    with psycopg.connect(postgres_dsn) as holder:
+    with connect_psycopg(postgres_dsn) as holder:
         holder.execute("lock table matrixsched.queue_dead_letters in access exclusive mode")
         told = found(matrixsched("doctor", "--database", postgres_dsn, "--patience", "0", "--json"))
         assert "locked against everybody else" in told["warning", "schema"][0]
         assert ("warning", "transactions") in told
 
 
+@pytest.mark.direct("a pooler's sessions know what a role was told only when they are renewed")
 def test_remedies_are_typed_as_they_stand_and_heal(matrixsched: Matrixsched, postgres_dsn: str) -> None:
     on(postgres_dsn, installed)
     spoil(postgres_dsn)
@@ -220,7 +280,7 @@ def test_remedies_are_typed_as_they_stand_and_heal(matrixsched: Matrixsched, pos
     assert healed < before.keys()
     typed = [told.split("`")[-2] for place in healed for told in before[place]]
     typed += [told.split("`")[-2] for told in before["fault", "drift"] if "CREATE INDEX" in told]
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         for one in [single for text in typed for single in text.split(";") if single.strip()]:
             connection.execute(one.encode())
     after = found(matrixsched("doctor", "--database", postgres_dsn, "--json"))
@@ -233,18 +293,19 @@ def careless(postgres_server: PostgresServer, postgres_dsn: str) -> Iterator[str
     """The URL of a role that may do little; the server's own are superusers."""
     role = f"careless_{uuid4().hex}"
     on(postgres_dsn, installed)
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"create role {role} login connection limit 5".encode())
         connection.execute(f"grant usage on schema matrixsched to {role}".encode())
         connection.execute(f"grant select on all tables in schema matrixsched to {role}".encode())
         connection.execute(f"alter role {role} set default_transaction_read_only = on".encode())
     yield postgres_dsn.replace("postgres@", f"{role}@")
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"drop owned by {role}; drop role {role}".encode())
 
 
+@pytest.mark.direct("a pooler logs in as whom it was told to")
 def test_nobody_has_to_be_a_superuser(matrixsched: Matrixsched, careless: str, postgres_dsn: str) -> None:
-    with psycopg.connect(postgres_dsn) as superuser:
+    with connect_psycopg(postgres_dsn) as superuser:
         superuser.execute("select 1")
         answer = matrixsched("doctor", "--database", careless, "--json")
     told, role = found(answer), careless.partition("://")[2].partition("@")[0]
@@ -256,7 +317,7 @@ def test_nobody_has_to_be_a_superuser(matrixsched: Matrixsched, careless: str, p
     assert f"`grant select, insert, update, delete on all tables in schema matrixsched to {role};`" in privileges
     assert f"`grant pg_read_all_stats to {role};`" in told["note", "hidden"][0]
     assert told["ok", "drift"]
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+    with connect_psycopg(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"revoke usage on schema matrixsched from {role}".encode())
     told = found(matrixsched("doctor", "--database", careless, "--json"))
     assert f"`grant usage on schema matrixsched to {role};`" in told["fault", "privileges"][0]
@@ -402,7 +463,7 @@ def test_what_was_paused_slowed_or_quarantined_is_told_with_a_command(
     on(database_url, close)
     told = found(matrixsched("doctor", "--database", database_url, "--json"))
     gates = "\n".join(told["note", "gates"])
-    assert f"`matrixsched templates resume promo --database {database_url}`" in gates
+    assert f"`matrixsched templates resume --database {shlex.quote(database_url)} promo`" in gates
     assert "the limit 'global' is slowed down to nothing for another 59 min" in gates
     assert "1 actions are quarantined" in told["warning", "quarantine"][0]
 

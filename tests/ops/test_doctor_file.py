@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -41,8 +43,8 @@ GOOD_FILE = SqliteFacts(
 
 
 def test_a_file_as_it_should_be_has_nothing_but_good_findings() -> None:
-    assert bad(judge_file(GOOD_FILE)) == []
-    assert bad(judge_file(replace(GOOD_FILE, wal=None, shm=None, lock=None, faults=[]))) == []
+    assert bad(judge_file(GOOD_FILE, "")) == []
+    assert bad(judge_file(replace(GOOD_FILE, wal=None, shm=None, lock=None, faults=[]), "")) == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,41 @@ def test_a_file_as_it_should_be_has_nothing_but_good_findings() -> None:
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(changes: dict[str, Any], verdict: str, check: str, said: str) -> None:
-    finding = only(judge_file(replace(GOOD_FILE, **changes)))
+    finding = only(judge_file(replace(GOOD_FILE, **changes), ""))
     assert (finding.verdict.value, finding.check) == (verdict, check)
     assert said in finding.detail
     assert finding.remedy or changes == {"filesystem": None}
+
+
+ODD = replace(FILE, path="/my data/$(x).db")
+ODD_PLACE = {"file": ODD, "wal": replace(ODD, path="/my data/$(x).db-wal"), "folder": replace(ODD, path="/my data")}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"journal_mode": "delete"},
+        {"file": replace(ODD, is_ours_to_write=False)},
+        {"file": replace(ODD, mode=0o444)},
+        {"lock": replace(ODD, is_ours_to_read=False)},
+        {"wal": replace(ODD, uid=0)},
+        {"is_writer_stuck": True},
+        {"wal": replace(ODD, size=100 << 20)},
+        {"free_pages": 900_000, "page_count": 1_000_000},
+        {"faults": ["page 3"]},
+    ],
+)
+def test_whatever_a_file_is_called_commands_are_about_it(changes: dict[str, Any]) -> None:
+    (finding,) = [one for one in judge_file(replace(GOOD_FILE, **(ODD_PLACE | changes)), "") if one.remedy]
+    assert finding.remedy is not None
+    (command, *_) = re.findall("`([^`]+)`", finding.remedy)
+    words = shlex.split(command)
+    assert [word for word in words if "data" in word] == [
+        word for word in words if word.removeprefix("--reference=").startswith(ODD.path)
+    ]
+    assert [word for word in words if "data" in word]
+
+
+def test_what_makes_room_reaches_the_same_file() -> None:
+    finding = only(judge_file(replace(GOOD_FILE, free_bytes=1), " --database 'sqlite:///my data.db'"))
+    assert finding.remedy == "make room, or `matrixsched prune --database 'sqlite:///my data.db'`"

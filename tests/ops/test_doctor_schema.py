@@ -18,11 +18,23 @@ EXPECTED = {
     "column limits.name": "text collate C not null",
     "column limits.pool": "integer",
     "index limits.limits_pool": "CREATE INDEX limits_pool ON limits USING btree (pool)",
+    "index limits.limits_pkey": "CREATE UNIQUE INDEX limits_pkey ON limits USING btree (name)",
+    "constraint limits.limits_pkey": "PRIMARY KEY (name)",
     "constraint limits.limits_check": "CHECK (pool > 0)",
     "table chores": "logged",
-    "column chores.name": "text",
+    "column chores.name": "text not null default ''::text",
+    "view shown": "view",
+    "column shown.name": "text",
+    "column shown.pool": "integer",
 }
-LIBRARY = [Migration(LIBRARY_SCHEMA_VERSION, "newest", "sum", "")]
+MADE = """
+create table matrixsched.limits (name text collate "C" primary key, pool integer);
+-- For people;
+create view matrixsched.shown as
+    select name, pool -- of all
+      from matrixsched.limits;
+"""
+LIBRARY = [Migration(LIBRARY_SCHEMA_VERSION, "newest", "sum", MADE)]
 AS_MADE = SchemaFacts(
     exists=True,
     catalogue=EXPECTED,
@@ -33,7 +45,7 @@ AS_MADE = SchemaFacts(
 
 
 def judged(facts: SchemaFacts, installation: str = "default", **options: Any) -> list[Finding]:
-    known: dict[str, Any] = {"dialect": "postgresql", "expected": EXPECTED, "library": LIBRARY}
+    known: dict[str, Any] = {"dialect": "postgresql", "expected": EXPECTED, "library": LIBRARY, "options": ""}
     return list(judge_schema(facts, installation=installation, **(known | options)))
 
 
@@ -59,11 +71,46 @@ def changed(**changes: str | None) -> SchemaFacts:
         (
             changed(index__limits__limits_pool=None),
             *("fault", "drift", "index limits.limits_pool is missing"),
-            "`CREATE INDEX limits_pool ON matrixsched.limits USING btree (pool);`",
+            "`CREATE INDEX CONCURRENTLY limits_pool ON matrixsched.limits USING btree (pool);`",
         ),
         (changed(column__limits__name="text"), "fault", "drift", "is `text`, not `text collate C not null`", "backup"),
-        (changed(constraint__limits__limits_check=None), "fault", "drift", "limits_check is missing", "backup"),
-        (changed(table__limits="not logged"), "fault", "drift", "is `not logged`, not `logged`", "backup"),
+        (
+            changed(constraint__limits__limits_check=None),
+            *("fault", "drift", "limits_check is missing (it was: CHECK (pool > 0))"),
+            "`alter table matrixsched.limits add constraint limits_check CHECK (pool > 0) not valid; "
+            "alter table matrixsched.limits validate constraint limits_check;`",
+        ),
+        (
+            changed(constraint__limits__limits_pkey=None, index__limits__limits_pkey=None),
+            *("fault", "drift", "constraint limits.limits_pkey is missing"),
+            "`create unique index concurrently limits_pkey on matrixsched.limits (name); "
+            "alter table matrixsched.limits add constraint limits_pkey primary key using index limits_pkey;`",
+        ),
+        (
+            changed(table__limits="not logged"),
+            *("fault", "drift", "is `not logged`, not `logged`", "`alter table matrixsched.limits set logged;`"),
+        ),
+        (changed(table__limits="partitioned"), "fault", "drift", "is `partitioned`", "backup"),
+        (
+            changed(column__limits__name="text collate C"),
+            *("fault", "drift", "is `text collate C`"),
+            "`alter table matrixsched.limits alter column name set not null;`",
+        ),
+        (
+            changed(column__limits__pool="integer not null default 7"),
+            *("fault", "drift", "is `integer not null default 7`, not `integer`"),
+            "`alter table matrixsched.limits alter column pool drop default, alter column pool drop not null;`",
+        ),
+        (
+            changed(column__chores__name="text not null"),
+            *("fault", "drift", "is `text not null`, not `text not null default ''::text`"),
+            "`alter table matrixsched.chores alter column name set default ''::text;`",
+        ),
+        (
+            changed(view__shown=None, column__shown__name=None, column__shown__pool=None),
+            *("fault", "drift", "view shown is missing"),
+            "`create view matrixsched.shown as select name, pool from matrixsched.limits;`",
+        ),
         (
             changed(index__limits__limits_pool=EXPECTED["index limits.limits_pool"] + " (invalid)"),
             *("fault", "drift", "is invalid", "`reindex index concurrently matrixsched.limits_pool;`"),
@@ -88,11 +135,22 @@ def test_an_installation_as_it_was_made_is_said_to_be_so() -> None:
 def test_names_are_those_of_the_installation() -> None:
     (missing,) = judged(replace(AS_MADE, exists=False), installation="second")
     assert missing.remedy == "Run `matrixsched init --installation second` once"
+    (beside,) = judged(replace(AS_MADE, exists=False), installation="second", options=" --database x.db")
+    assert beside.remedy == "Run `matrixsched init --database x.db --installation second` once"
+    told = " --database x.db --installation second"
+    (once,) = judged(replace(AS_MADE, exists=False), installation="second", options=told)
+    assert once.remedy == f"Run `matrixsched init{told}` once"
+    (old,) = [one for one in judged(replace(AS_MADE, version=5), options=told) if not one.is_ok]
+    assert old.remedy == f"`matrixsched upgrade{told}`"
     found = changed(index__limits__limits_pool=None)
     assert "ON matrixsched_second.limits" in (only(judged(found, installation="second")).remedy or "")
     on_sqlite = only(judged(found, installation="second", dialect="sqlite"))
     assert "CREATE INDEX matrixsched_second_limits_pool ON matrixsched_second_limits" in (on_sqlite.remedy or "")
+    other = only(judged(changed(constraint__limits__limits_check=None), dialect="sqlite"))
+    assert "backup" in (other.remedy or ""), "SQLite takes no constraint out of a table, nor puts one in"
 
 
 def test_the_text_of_a_table_is_no_news_where_a_column_of_it_is() -> None:
-    assert len(bad(judged(changed(table__limits="other", column__limits__name="text")))) == 1
+    both = changed(table__limits="other", column__limits__name="text")
+    assert len(bad(judged(both, dialect="sqlite"))) == 1
+    assert len(bad(judged(both))) == 2, "PostgreSQL tells of a table only what it is itself"

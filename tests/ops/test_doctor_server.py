@@ -275,3 +275,19 @@ def test_privileges_that_are_missing_are_told_with_the_grant() -> None:
     assert finding.remedy == "`grant select, insert, update, delete on all tables in schema matrixsched to app;`"
     closed = only(judge_privileges(replace(GOOD, can_use_schema=False)))
     assert closed.remedy == "`grant usage on schema matrixsched to app;`"
+
+
+@pytest.mark.parametrize(("hides", "verdict"), [(True, "fault"), (False, "warning")])
+def test_row_level_security_is_told_whether_it_hides_rows_from_us_or_not(hides: bool, verdict: str) -> None:
+    secured = replace(QUEUE, has_row_security=True, hides_rows=hides)
+    finding = only(judge_privileges(replace(GOOD, tables=[QUEUE, secured])))
+    assert (finding.verdict.value, finding.check) == (verdict, "row security")
+    assert finding.remedy == "as their owner: `alter table matrixsched.incoming_queue disable row level security;`"
+
+
+def test_whoever_ends_read_only_transactions_is_not_in_one() -> None:
+    finding = only(judge_server(with_setting("default_transaction_read_only", "on", "database")))
+    reset = 'alter database "Orders" reset default_transaction_read_only;'
+    assert finding.remedy == f"`set default_transaction_read_only = off; {reset}`"
+    finding = only(judge_server(with_setting("default_transaction_read_only", "on", "connection")))
+    assert finding.remedy == "take default_transaction_read_only out of the URL"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -94,9 +95,12 @@ def test_the_table_shows_the_same_as_the_json_and_ends_with_the_next_move(
         assert f"{title.upper()}\n" in shown.out
     for name in (*found.action, *found.reasons[0]):
         assert name.replace("_", " ") in shown.out.lower()
-    assert f"to run it now: `matrixsched actions run-now --database {database_url} a`" in shown.out
+    command = f"matrixsched actions run-now --database {shlex.quote(database_url)} a"
+    assert f"to run it now: `{command}`" in shown.out
     assert shown.err.startswith("it is not due yet, for another 59 min ")
-    assert shown.err.endswith(f"To run it now: `matrixsched actions run-now --database {database_url} a`.\n")
+    assert shown.err.endswith(
+        f"To run it now: `matrixsched actions run-now --database {shlex.quote(database_url)} a`.\n"
+    )
     assert SECRET not in shown.out + shown.err + found.said
 
 
@@ -255,7 +259,7 @@ def test_what_expired_is_run_again_without_an_end(
         await meet(app, "send")
 
     play(database_url, work, ago=HOUR)
-    command = f"matrixsched actions redrive --database {database_url} a"
+    command = f"matrixsched actions redrive --database {shlex.quote(database_url)} a"
     found = explain()
     assert (found.kinds, found.action["state"]) == (["finished"], "expired")
     assert found.said.endswith(f"To run it again, without an end: `{command}`.\n")
@@ -365,6 +369,35 @@ def test_a_template_that_is_gone(database_url: str, explain: Explain) -> None:
     found = explain()
     assert found.kinds == ["no_template"]
     assert "matrixsched templates set" in found.said
+
+
+@pytest.mark.parametrize(
+    ("table", "delay"), [("incoming_queue", HOUR), ("incoming_queue", FAR), ("processing_queue", HOUR)]
+)
+def test_a_row_that_is_gone_is_no_row_that_is_new(
+    matrixsched: Matrixsched, database_url: str, explain: Explain, table: str, delay: timedelta
+) -> None:
+    """Only a hand in the tables does that."""
+
+    async def work(app: App, clock: ManualClock) -> None:
+        await app.schedule("send", id="a", delay=delay)
+        if table == "processing_queue":
+            await meet(app, "send")
+        scene = Scene(app.store, clock)
+        assert len(await scene.table(table)) == 1
+        await scene.sql(f"delete from matrixsched.{table}")
+
+    play(database_url, work, ago=2 * HOUR)
+    found = explain()
+    assert found.kinds == ["lost"]
+    assert "no row stands for it" in found.said
+    assert f"Put its row back: `matrixsched fsck --repair --database {database_url}`.\n" in found.said
+    shown = matrixsched("actions", "show", "a", "--database", database_url, "--json")
+    assert shown.json["status"]["queue"] is None
+    assert "it has no row that stands for it in the queues, so that it would never run. To put it back: " in shown.err
+    assert "worker" not in shown.err
+    assert matrixsched("fsck", "--repair", "--yes", "--database", database_url).code == 3
+    assert "lost" not in explain().kinds
 
 
 def test_looking_changes_nothing(database_url: str, explain: Explain) -> None:

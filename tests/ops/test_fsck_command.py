@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -9,7 +10,20 @@ from typing import Any
 
 import pytest
 from support.command import Answer, Matrixsched, on
-from support.damage import HANDLER, LITTER, MENDABLE, UNMENDABLE, Damage, Site, dead, lost, misplaced, template
+from support.damage import (
+    HANDLER,
+    LITTER,
+    MENDABLE,
+    UNMENDABLE,
+    Damage,
+    Site,
+    dead,
+    lost,
+    misplaced,
+    quota,
+    template,
+    unbalanced,
+)
 from support.scene import SHARDS
 
 from matrixsched import App, State
@@ -142,6 +156,40 @@ def test_what_was_mended_runs_once_and_at_its_time(fsck: Fsck, damage: Damage) -
     assert done == {*Fault}
 
 
+def test_where_the_settings_of_the_quota_are_gone_every_door_says_how_to_put_them_back(
+    matrixsched: Matrixsched, fsck: Fsck
+) -> None:
+    damaged(fsck.url, quota)
+    for command in (
+        ("quota", "show"),
+        ("quota", "set", "--interval", "30s", "--yes"),
+        ("templates", "list"),
+        ("plan",),
+    ):
+        refused = matrixsched(*command, "--database", fsck.url)
+        assert refused.code == 2, command
+        assert "the row of the table quota_settings is missing" in refused.err
+        assert "Put it back by `matrixsched fsck --repair`." in refused.err
+    judged = matrixsched("doctor", "--database", fsck.url, "--json")
+    (told,) = [row for row in judged.json if row["check"] == "quota"]
+    assert told["verdict"] == "fault"
+    assert f"`matrixsched fsck --repair --database {fsck.url}`" in told["remedy"]
+    assert fsck("--repair", "--yes").code == MENDED
+    assert matrixsched("quota", "set", "--interval", "30s", "--yes", "--database", fsck.url).code == 0
+
+
+def test_a_semaphore_that_was_unbalanced_gives_out_its_places(fsck: Fsck) -> None:
+    async def held(site: Site) -> list[str]:
+        site.app.on_acquired("pool")(lambda event: None)
+        await Worker(site.app).run_due()
+        return sorted(task.id for task in await (await site.app.semaphores.get("pool")).holders())
+
+    damaged(fsck.url, unbalanced)
+    assert look(fsck.url, held) == []
+    assert fsck("--repair", "--yes").code == MENDED
+    assert look(fsck.url, held) == ["task1", "task2"]
+
+
 def test_an_attempt_whose_lease_was_cut_is_run_again(fsck: Fsck) -> None:
     damaged(fsck.url, *MENDABLE[Fault.LEASE])
     assert "lease" not in look(fsck.url, run_all, later=timedelta(hours=2))
@@ -154,7 +202,7 @@ def test_nothing_is_changed_before_it_is_confirmed(fsck: Fsck) -> None:
     answer = fsck("--repair")
     assert answer.code == UNCONFIRMED
     assert answer.err.startswith("1 fault and 1 piece of litter will be mended where still there")
-    assert f"To do it: `matrixsched fsck --database {fsck.url} --repair --yes`." in answer.err
+    assert f"To do it: `matrixsched fsck --database {shlex.quote(fsck.url)} --repair --yes`." in answer.err
     assert "no row stands for the live action" in answer.out
     assert fsck.kinds() == {"lost": 1, "dead": 1}
 
@@ -167,19 +215,42 @@ def test_more_than_are_named_are_counted(fsck: Fsck) -> None:
     code, told = fsck.told("--limit", "2")
     assert (code, told["verdict"]["damage"], told["verdict"]["litter"]) == (BROKEN, len(Fault), 1)
     assert [row["kind"] for row in told["findings"]] == ["lost", "lost"]
-    assert f"To name more: `matrixsched fsck --database {fsck.url} --limit 10000`." in fsck("--limit", "2").err
+    assert (
+        f"To name more: `matrixsched fsck --database {shlex.quote(fsck.url)} --limit 10000`."
+        in fsck("--limit", "2").err
+    )
     assert fsck.told("--repair", "--yes", "--limit", "0")[1]["findings"] == []
     assert fsck.kinds() == {}
 
 
-def test_an_action_whose_place_is_taken_is_left_to_be_decided(fsck: Fsck) -> None:
-    damaged(fsck.url, misplaced)
-    look(fsck.url, lambda site: site.app.schedule("send", id="misplaced"))
+@pytest.mark.parametrize("damage", MENDABLE[Fault.MISPLACED], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("stays", ["home", "astray", "the one at home, of two as old"])
+def test_of_an_action_at_the_wrong_place_and_its_namesake_the_one_that_was_changed_last_stays(
+    fsck: Fsck, damage: Damage, stays: str
+) -> None:
+    async def write(site: Site) -> None:
+        await damage(site)
+        if stays == "astray":
+            site.clock.advance(-timedelta(minutes=1))
+        elif stays == "home":
+            site.clock.advance(timedelta(minutes=1))
+        await site.app.schedule("send", id="misplaced", delay=timedelta(hours=1), priority=7)
+
+    async def found(site: Site) -> tuple[int, int, int, int]:
+        action = await site.app.get("misplaced")
+        rows = [row for table in ("incoming_queue", "processing_queue") for row in await site.scene.table(table)]
+        of_it = [row for row in rows if row["action_id"] == "misplaced"]
+        history = [row for row in await site.scene.table("attempt_history") if row["action_id"] == "misplaced"]
+        return action.meta.shard, action.spec.priority, len(of_it), len(history)
+
+    damaged(fsck.url, write)
+    assert fsck.kinds() == {"misplaced": 1}
     code, told = fsck.told("--repair", "--yes")
-    assert (code, told["verdict"]["verdict"]) == (BROKEN, "broken")
-    assert [(row["kind"], row["outcome"]) for row in told["findings"]] == [("misplaced", "left")]
-    answer = fsck("--repair", "--yes")
-    assert f"To see them: `matrixsched fsck --database {fsck.url}`." in answer.err
+    assert (code, told["verdict"]["verdict"]) == (MENDED, "mended")
+    assert fsck.kinds() == {}
+    history = 1 if damage is misplaced and stays == "astray" else 0
+    priority = 0 if stays == "astray" else 7
+    assert look(fsck.url, found) == (shard_of("misplaced", SHARDS), priority, 1, history)
 
 
 def test_an_action_at_the_wrong_place_is_brought_home_with_its_history(fsck: Fsck) -> None:
@@ -196,7 +267,10 @@ def test_an_action_at_the_wrong_place_is_brought_home_with_its_history(fsck: Fsc
 def test_a_fault_that_somebody_can_end_is_said_how(fsck: Fsck) -> None:
     damaged(fsck.url, template)
     answer = fsck()
-    assert "`matrixsched templates set`" in answer.out
+    assert "`matrixsched templates set NAME`" in answer.out
+    move = f"`matrixsched templates set --database {fsck.url} template`"
+    assert answer.err == f"1 fault. For you to decide: {move}.\n"
+    assert f"For you to decide: {move}." in fsck("--repair", "--yes").err
     look(fsck.url, lambda site: site.app.templates.set("template"))
     assert fsck().code == CLEAN
 

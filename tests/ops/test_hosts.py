@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.command import Matrixsched
+from support.drivers import with_options
 from support.postgres import free_port
 
 WRITABLE = "target_session_attrs=read-write"
@@ -17,8 +18,9 @@ def test_check_and_doctor_tell_of_hosts_among_which_nobody_is_meant(
     matrixsched("init", "--database", postgres_dsn)
     parts = urlsplit(postgres_dsn)
     unguided = parts._replace(netloc=f"{parts.netloc},127.0.0.1:{free_port()}").geturl()
+    guided = with_options(unguided, target_session_attrs="read-write")
     for command in ("check", "doctor"):
-        for url, verdicts in ((f"{unguided}?{WRITABLE}", []), (unguided, ["warning"]), (postgres_dsn, [])):
+        for url, verdicts in ((guided, []), (unguided, ["warning"]), (postgres_dsn, [])):
             answer = matrixsched(command, "--database", url, "--json")
             found = [row for row in answer.json if row["check"] == "hosts"]
             assert [row["verdict"] for row in found] == verdicts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -54,7 +55,8 @@ def test_without_a_template_it_is_said_how_to_make_one(matrixsched: Matrixsched,
     assert answer.code == 0
     assert re.search(r"^max to send +-$", answer.out, re.MULTILINE)
     assert (
-        f"there is no template. To make one: `matrixsched templates set --database {database_url} NAME`." in answer.err
+        f"there is no template. To make one: `matrixsched templates set --database {shlex.quote(database_url)} NAME`."
+        in answer.err
     )
 
 

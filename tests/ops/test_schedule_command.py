@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_an_action_is_written_with_all_that_was_asked_for(scene: Scene) -> None:
     assert done.code == 0
     assert list(done.json) == ["id", "guid", "created", "changed", "running"]
     assert (done.json["id"], done.json["created"]) == ("r 1", True)
-    assert f"created. See `matrixsched actions show --database {scene.url} 'r 1'`." in done.err
+    assert f"created. See `matrixsched actions show --database {shlex.quote(scene.url)} 'r 1'`." in done.err
     action = scene.get("r 1")
     assert (action.spec.handler, action.spec.payload, action.spec.priority) == ("remind", b'{"user":1}', 3)
     assert action.status.scheduled_at == datetime(2190, 1, 1, 8, tzinfo=UTC)
@@ -117,10 +118,8 @@ def test_an_action_that_exists_is_replaced_with_yes_only(scene: Scene) -> None:
     assert asked.code == 2
     assert asked.json == {"id": "r", "guid": first["guid"], "created": False, "changed": False, "running": False}
     assert "action 'r' exists and will be replaced." in asked.err
-    assert (
-        f"To do it: `matrixsched schedule remind --id r --payload JSON --json --database {scene.url} --yes`"
-        in asked.err
-    )
+    command = "matrixsched schedule remind --id r --payload JSON --json"
+    assert f"To do it: `{command} --database {shlex.quote(scene.url)} --yes`" in asked.err
     assert scene.get("r").spec.payload == b"1"
     done = scene.schedule("remind", "--id", "r", "--payload", "2", "--yes", "--json")
     assert (done.code, done.json["created"], done.json["changed"]) == (0, False, True)

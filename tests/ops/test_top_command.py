@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_one_frame_tells_the_essentials_where_nobody_looks_at_a_terminal(
         assert any(line.startswith(title) for line in tables)
     assert any(line.split()[:3] == ["paused", "promo", "1"] for line in tables)
     assert any(line.startswith("handler:slow  1/h") for line in tables)
-    assert f"`matrixsched doctor --database {database_url}`" in shown.err
+    assert f"`matrixsched doctor --database {shlex.quote(database_url)}`" in shown.err
 
 
 def test_the_same_as_json(matrixsched: Matrixsched, database_url: str) -> None:
@@ -134,6 +135,7 @@ def test_ctrl_c_ends_it_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.direct("it is the server that is away")
 @pytest.mark.timeout(120)
 def test_an_outage_is_part_of_the_frame_and_it_goes_on_afterwards(postgres_server: object) -> None:
     with start_postgres() as server:

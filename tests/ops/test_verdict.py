@@ -30,7 +30,7 @@ def seen(
     oldest_s: float = 0,
     open_s: float | None = None,
     parked: Mapping[str, float] | None = None,
-    handlers: tuple[str, ...] = (),
+    handlers: tuple[str, ...] = ("send",),
     workers: int = 3,
     attempts: int = 0,
     wrong: int = 0,
@@ -84,6 +84,14 @@ def seen(
             Level.TROUBLE,
             "Trouble: no worker has reported, and 10,000+ are due; "
             "the oldest that no gate holds has waited for 4 min 0 s.",
+            ["shards"],
+        ),
+        # Workers of queues alone run none.
+        (seen(workers=1, handlers=()), Level.OK, "All is well: nothing is late, 1 worker.", []),
+        (
+            seen(workers=1, handlers=(), due=12, oldest_s=5),
+            Level.TROUBLE,
+            "Trouble: no worker that runs actions has reported, only of queues, and 12 are due.",
             ["shards"],
         ),
         (seen(due=1, oldest_s=10), Level.OK, "All is well: nothing is late, 3 workers.", []),

@@ -25,10 +25,12 @@ def played(tmp_path: Path, *options: str) -> str:
     return " ".join(done.stdout.split())
 
 
-def test_postgresql(tmp_path: Path) -> None:
+@pytest.mark.postgresql
+@pytest.mark.direct("the proxy reads what servers say, and the audit knows writers by their sessions")
+def test_postgresql(tmp_path: Path, form_option: list[str]) -> None:
     amounts = {"kills": 12, "stops": 3, "restarts": 2, "lost-commits": 12, "terminations": 2, "cuts": 3}
     options = [f"--{name}={amount}" for name, amount in amounts.items()]
-    said = played(tmp_path, *options, "--seconds", "8", "--actions", "200")
+    said = played(tmp_path, *form_option, *options, "--seconds", "8", "--actions", "200")
     for name, amount in amounts.items():
         assert f" {amount} {name.replace('-', ' ')}" in said, name
 

@@ -18,7 +18,11 @@ from matrixsched import App
 from matrixsched.errors import DatabaseUnavailable
 from matrixsched.store.news import News
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.postgresql,
+    pytest.mark.direct("servers take each other's place, which clients know by their addresses"),
+]
 
 DEADLINE_S = 30
 AGAIN_S = 10.0

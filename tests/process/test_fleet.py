@@ -15,17 +15,17 @@ PATIENCE_S = 5
 """This may run beside others: what is judged here is that nothing is lost or doubled."""
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_workers_are_restarted_one_after_another_and_nothing_runs_twice(
-    database: str, tmp_path: Path, request: pytest.FixtureRequest
+    database_url: str, tmp_path: Path, form_option: list[str]
 ) -> None:
-    where = ["--sqlite"] if database == "sqlite" else ["--url", request.getfixturevalue("postgres_dsn")]
+    where = ["--sqlite"] if database_url.startswith("sqlite") else ["--url", database_url]
     size = ["--processes", "3", "--shards", "8", "--restarts", "3", "--rate", "40", "--steady", "2", "--no-rest"]
     figures = tmp_path / "figures.json"
     command = [
         sys.executable,
         "tools/fleet_play.py",
         *where,
+        *form_option,
         *size,
         "--patience",
         f"{PATIENCE_S}",

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import os, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads: just that is tried
@@ -23,6 +25,7 @@ app.sync.close()
 """
 
 
+@pytest.mark.usefixtures("form_of_the_run")
 def test_a_forked_child_connects_anew_and_leaves_its_parents_connection_alone(database_url):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, database_url], capture_output=True, text=True, timeout=50, check=False

@@ -97,12 +97,13 @@ def test_one_limit_holds_for_four_processes_and_loses_nothing_with_two_of_them(s
 
 @pytest.mark.timeout(100)
 def test_campaigns_keep_to_the_formula_on_four_processes_and_lose_nothing_with_two_of_them(
-    database_url: str, tmp_path: Path
+    database_url: str, tmp_path: Path, form_option: list[str]
 ) -> None:
     where = ["--sqlite"] if database_url.startswith("sqlite") else ["--url", database_url]
     size = ["--messages", "1600", "--speed", "160/s", "--interval", "2s", "--templates", "12"]
     figures, chart = tmp_path / "figures.json", tmp_path / "chart.svg"
-    told = [sys.executable, "tools/scenario.py", *where, *size, "--json", str(figures), "--svg", str(chart)]
+    files = ["--json", str(figures), "--svg", str(chart)]
+    told = [sys.executable, "tools/scenario.py", *where, *form_option, *size, *files]
     done = subprocess.run(told, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(figures.read_text())

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.direct("it starts a server of its own, and measures that")
+@pytest.mark.undistributed("it tells what the usual form does beside ten million actions")
 @pytest.mark.usefixtures("postgres_server")  # where there is none it is said there
 def test_a_database_is_filled_worked_on_looked_at_swept_pruned_dumped_and_restored(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"

@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_places_go_to_the_most_important_also_when_a_worker_is_killed_between_balance_and_events(
-    database_url: str, tmp_path: Path
+    database_url: str, tmp_path: Path, form_option: list[str]
 ) -> None:
     where = ["--sqlite"] if database_url.startswith("sqlite") else ["--url", database_url]
     size = ["--waiting", "3000", "--active", "100", "--try-release", "90", "--urgent", "20"]
     figures = tmp_path / "figures.json"
-    command = [sys.executable, "tools/pool.py", *where, *size, "--json", str(figures)]
+    command = [sys.executable, "tools/pool.py", *where, *form_option, *size, "--json", str(figures)]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("killed with") == 1

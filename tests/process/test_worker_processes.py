@@ -241,8 +241,8 @@ def answer(port: int, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_ten_processes_may_init_at_once(database_url: str) -> None:
-    arguments = ["--database", database_url, "--json"]
+def test_ten_processes_may_init_at_once(database_url: str, form_option: list[str]) -> None:
+    arguments = ["--database", database_url, "--json", *form_option]
     command = [sys.executable, "-m", "support.crowd", "10", "command", "init", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=50)
     assert done.returncode == 0, done.stderr
@@ -275,6 +275,7 @@ def test_sixteen_processes_share_one_sqlite_file(tmp_path: Path) -> None:
         assert shares[0] >= sum(shares) / 16 / 4, (what, shares)
 
 
+@pytest.mark.direct("a pooler hands out sessions that ended with the server")
 def test_a_worker_outlives_a_restart_of_postgresql(
     postgres_server: PostgresServer, postgres_dsn: str, tmp_path: Path
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_worker_outlives_a_restart_of_postgresql(
         assert worker.exit_code() == 0, worker.said()
 
 
+@pytest.mark.direct("a pooler lets clients wait while its server is away")
 def test_a_worker_waits_for_a_database_that_is_not_there_yet(
     postgres_server: PostgresServer, postgres_dsn: str, tmp_path: Path
 ) -> None:

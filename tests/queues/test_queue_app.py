@@ -5,17 +5,19 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anyio
 import pytest
+from prometheus_client import CollectorRegistry
 from support.queue_tasks import CONTRACT, EMAILS, Email, Sms, contract_of
 
 from matrixsched import App, State
 from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.errors import BadInput, InvalidDuration, InvalidTime, TaskTooLarge, UnknownQueue
-from matrixsched.events import BatchEnded, WorkerStarted
+from matrixsched.events import BacklogSampled, BatchEnded, WorkerStarted
+from matrixsched.observe import Metrics
 from matrixsched.observe.logs import Logs
 from matrixsched.queues import put_into, task_class
 from matrixsched.queues.memory import MemoryStorage
@@ -202,6 +204,22 @@ async def test_a_worker_for_queues_alone_leaves_actions_to_others(installed: App
     async with installed:
         assert (await installed.get("w")).status.state is State.LIVE
     assert (started[0].handlers, started[0].queues) == ((), ("emails",))
+
+
+async def test_a_worker_of_queues_alone_has_no_slots_and_tells_that_actions_wait(installed: App):
+    registry, sampled = CollectorRegistry(), anyio.Event()
+    Metrics(installed, registry=registry)
+    installed.events.subscribe(BacklogSampled, lambda event: sampled.set())
+    installed.queues.handler("emails")(lambda tasks: None)
+    async with installed:
+        past = datetime.now(UTC) - timedelta(minutes=9)
+        await installed.schedule("work", at=past)
+        async with Worker(installed, only_queues=True):
+            with anyio.fail_after(DEADLINE_S):
+                await sampled.wait()
+    assert registry.get_sample_value("matrixsched_worker_slots") == 0
+    assert registry.get_sample_value("matrixsched_due_actions") == 1
+    assert (registry.get_sample_value("matrixsched_oldest_open_seconds") or 0) >= 540
 
 
 async def test_a_worker_without_processors_leaves_queues_to_others(installed: App):

@@ -153,6 +153,15 @@ def test_without_workers_nothing_moves():
     assert reasons(worker_seen_at=NOW - QUIET_AFTER) == [Why.DUE]
 
 
+def test_what_has_no_row_is_lost_whether_it_is_due_or_not():
+    found = reason(row=None, is_new=False, worker_seen_at=None)
+    assert (found.why, found.move.command) == (Why.LOST, "fsck --repair")
+    early = an_action({"scheduled_at": NOW + MINUTE}, expires_at=NOW + 2 * MINUTE)
+    assert reasons(action=early, row=None, is_new=False) == [Why.LOST, Why.EXPIRES]
+    done = an_action({"state": State.DONE, "finished_at": NOW})
+    assert reasons(action=done, row=None, is_new=False) == [Why.FINISHED]
+
+
 def test_the_shard_tells_who_has_it():
     held = ShardLock(is_locked=True, locked_by="host/1", heartbeat_at=NOW - SECOND)
     assert "is held by host/1" in reason(row=None, shard=held).text
@@ -178,11 +187,18 @@ def a_worker(name: str = "host/1", *handlers: str, running: int = 0, seen: timed
     )
 
 
+def test_a_worker_of_queues_alone_runs_no_action():
+    found = reason(worker_seen_at=None, workers=[a_worker(seen=SECOND)])
+    assert (found.why, found.text) == (Why.NO_WORKER, "no worker that runs actions has ever run here")
+    assert reasons(worker_seen_at=None, workers=[a_worker("host/1", "send", seen=SECOND)]) == [Why.DUE]
+    assert explain(a_standing(worker_seen_at=None, workers=[a_worker("host/1", "send")])).worker_seen_at == NOW - MINUTE
+
+
 def test_a_handler_that_nobody_has_who_is_there_decides_before_anybody_met_it():
     other = a_worker("host/1", "other")
     assert reasons(workers=[other]) == [Why.NO_HANDLER]
     assert reason(workers=[other]).text == "the only worker that is there does not have the handler 'send'"
-    assert "none of the 2 workers" in reason(workers=[other, a_worker("host/2")]).text
+    assert "none of the 2 workers" in reason(workers=[other, a_worker("host/2", "third")]).text
     assert reasons(workers=[other, a_worker("host/2", "send")]) == [Why.DUE]
 
 

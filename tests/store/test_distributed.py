@@ -19,6 +19,7 @@ from matrixsched import App, State, call
 from matrixsched.clock import ManualClock
 from matrixsched.errors import ActionExists, DistributedUnsupported, FormMismatch, SchemaMissing
 from matrixsched.rules.action import EVENT
+from matrixsched.rules.lanes import Lane
 from matrixsched.store.opening import open_store
 from matrixsched.store.postgresql.connection import PLANNING
 from matrixsched.store.postgresql.distributed.making import SHARDED, distributing
@@ -135,7 +136,7 @@ async def test_before_there_is_one_whoever_asks_is_told_so_and_the_next_reads_it
     with suppress(StopIteration):
         while True:
             rows = await answer(conversation.send(rows))
-    assert asked == ["installation", "now", "backlog"]
+    assert asked == ["installation", "now", "installation", *["backlog"] * SHARDS]
     await store.close()
 
 
@@ -320,6 +321,57 @@ async def test_actions_of_many_shards_are_written_together(postgres_dsn: str, an
         with pytest.raises(ActionExists):
             await app.schedule_many(calls, exists="error")
         assert (await app.schedule_many(calls, exists="keep")).created == 1
+
+
+def noting(transition: Transition[Any], asked: list[Ask]) -> Transition[Any]:
+    """The same; what it asks is noted."""
+
+    def noted() -> Conversation[Any]:
+        conversation, rows = transition.begin(), None
+        while True:
+            try:
+                asked.append(ask := conversation.send(rows))
+            except StopIteration as end:
+                return end.value
+            rows = yield ask
+
+    return Transition(transition.name, noted)
+
+
+async def test_what_is_due_is_counted_in_one_shard_after_the_other_up_to_what_is_left(scene: Scene):
+    for shard in range(SHARDS):
+        await scene.put_in_processing(f"first of {shard}", f"second of {shard}", shard=shard)
+    await scene.schedule("new", shard=3)
+    asked: list[Ask] = []
+    found = await scene.run(noting(scene.do.backlog(count_max=5), asked))
+    assert found.due == 5
+    of_shards = [ask.parameters for ask in asked if ask.statement.name == "backlog"]
+    assert [(one["shard_id"], one["due_max"]) for one in of_shards] == [(0, 5), (1, 3), (2, 1), (3, 0)]
+    assert (await scene.run(scene.do.backlog(count_max=50))).due == 9
+
+
+async def test_lanes_of_gates_are_counted_in_one_shard_after_the_other_until_each_has_its_share(scene: Scene):
+    lanes = [Lane(handler="greet", key=key).name for key in ("long", "short")]
+    for shard in range(SHARDS):
+        await scene.put_in_processing(f"long {shard}", f"more {shard}", shard=shard, lane=lanes[0])
+    await scene.put_in_processing("short", shard=1, lane=lanes[1])
+    await scene.run(scene.do.relist_lanes(every=timedelta(0)))
+    asked: list[Ask] = []
+    found = await scene.run(noting(scene.do.gate_report(lanes_max=9, count_max=6), asked))
+    assert sum(found.held.values()) == 3 + 1
+    of_shards = [ask.parameters for ask in asked if ask.statement.name == "gate_report.lanes"]
+    left = [dict(zip(one["lanes"], one["mosts"], strict=True)) for one in of_shards]
+    assert left == [dict.fromkeys(lanes, 3), dict(zip(lanes, (1, 3), strict=True)), {lanes[1]: 2}, {lanes[1]: 2}]
+
+
+async def test_what_is_parked_is_told_once_for_all_shards(scene: Scene):
+    for shard in range(SHARDS):
+        await scene.schedule(f"unknown {shard}", shard=shard, handler="unknown")
+        await scene.sync()
+        scene.clock.advance(timedelta(minutes=1))
+    (parked,) = await scene.run(scene.do.parked(count_max=9))
+    assert (parked.handler, parked.count) == ("unknown", SHARDS)
+    assert parked.oldest_due_at == min(row["scheduled_at"] for row in await scene.table("processing_queue"))
 
 
 async def test_outcomes_of_many_shards_are_recorded_in_one_transaction(scene: Scene):

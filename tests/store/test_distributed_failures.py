@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -105,3 +106,29 @@ async def test_of_what_a_caller_rolls_back_to_a_savepoint_nothing_stays_in_any_s
         assert {id: (await app.get(id)).meta.guid for id in ids} == guids
         assert [(await app.get(id)).status.state for id in ("before", "after")] == [State.LIVE] * 2
         assert (await app.schedule_many(again)).replaced == len(ids)
+
+
+REFUSING_ONE = """
+create sequence changes;
+create function refuse() returns trigger language plpgsql as $$ begin
+    if nextval('changes') = 2 then
+        raise exception 'could not serialize access' using errcode = '40001';
+    end if;
+    return new;
+end $$;
+create trigger refusing before update on matrixsched.scheduled_actions for each row execute function refuse();
+"""
+
+
+async def test_what_was_done_in_some_shards_counts_when_another_is_refused_once(scene: Scene, postgres_dsn: str):
+    for shard in range(SHARDS):
+        await scene.schedule(f"in {shard}", shard=shard, template="promo")
+    async with a_connection(postgres_dsn) as connection:
+        await connection.execute(REFUSING_ONE)
+    stopped = await scene.run(
+        scene.do.cancel_template_batch("promo", guids=[uuid4() for _ in range(9)], after=(-1, ""))
+    )
+    assert (stopped.cancelled, stopped.after) == (SHARDS, None)
+    actions = await scene.table("scheduled_actions")
+    assert {row["state"] for row in actions} == {State.CANCELLED}
+    assert len({row["action_guid"] for row in actions}) == SHARDS

@@ -1,20 +1,25 @@
 """What an engine asks for that keeps the shards on several nodes, of each statement of the distributed form: whatever
-writes or locks is about one shard, and says so of each table; only reads go over several, joined by the shard.
+writes or locks is about one shard, and says so of each table; only reads go over several, joined by the shard, and in a
+way that Citus carries out (`support/citus_profile.py`).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 from simulation.sql_mutants import mutants
+from support.citus_profile import bare, limited, locked_beside, placed, recursive, stranded, switched
 from support.one_shard import choices_in, columnless, strays, tables_of, unjoined, volatile_in, writes
 
-from matrixsched.store.postgresql.distributed.making import COPIED, SHARDED
+from matrixsched.store.migrations import load_migrations
+from matrixsched.store.postgresql.distributed.making import COPIED, FILE, OLDEST_LIBRARY, SHARDED
 from matrixsched.store.statements import load, load_distributed
 
+Rule = Callable[[str, Collection[str]], list[str]]
 POSTGRESQL = Path(__file__).resolve().parents[2] / "schema" / "postgresql"
 STATEMENTS = load_distributed("default")
 OF_SHARDS = {name: one.text for name, one in STATEMENTS.items() if tables_of(one.text) & set(SHARDED)}
@@ -33,21 +38,20 @@ READ_OVER_SHARDS = {
     KEYED: {"find"},
     ASKED: {"carried_out.of_actions"},
     LOOK: {
-        *("backlog", "count_old", "count_template", "find_in_installation.locks", "find_in_installation.others"),
-        *("find_in_installation.strays", "gate_report.lanes", "pace", "page", "page_bounded.by_id", "parked"),
-        *("page_bounded.finished", "page_bounded.of_template", "shards", "standing", "stock"),
+        *("count_old", "count_template", "find_in_installation.locks", "find_in_installation.others"),
+        *("find_in_installation.strays", "pace", "page", "page_bounded.by_id", "page_bounded.finished"),
+        *("page_bounded.of_template", "shards", "standing", "stock"),
     },
     PLAN: {"plan_window.count", "plan_window.due", "plan_window.unsettled"},
 }
 
-TWO_SHARDS = {"mend.misplaced"}
-"""`fsck --repair` brings an action into its shard: refused where another node has that, and nothing is changed."""
-SEVERAL_QUESTIONS = {"standing"}
-"""It asks about a shard and about all of them, for an explanation."""
+TWO_SHARDS = {"mend.misplaced", "mend.misplaced_drop"}
+"""`fsck --repair` brings an action into its shard, or lets it or its namesake go: refused where another node has that,
+and nothing is changed."""
 TAKING = {"acquire_shard.take", "beat_shard", "claim", "extend", "keep_chore", "move", "take_chore"}
 """What takes, claims or prolongs something by the time that was asked."""
 IN_TIME = r"(?:and|where) \(statement_timestamp\(\) < cast\(:late_at as timestamptz\)\) is not false\s"
-BESIDE_OTHERS = {"find_in_installation.others", "gate_report.lanes", "standing"}
+BESIDE_OTHERS = {"find_in_installation.others", "standing"}
 """Reads that also name tables which are neither spread nor copied."""
 
 
@@ -66,7 +70,18 @@ def test_nothing_over_several_shards_writes_or_locks():
 
 
 def test_what_is_read_over_several_shards_is_joined_by_the_shard():
-    assert {name for name, text in OF_SHARDS.items() if unjoined(text, SHARDED)} == SEVERAL_QUESTIONS
+    assert {name for name, text in OF_SHARDS.items() if unjoined(text, SHARDED)} == set()
+
+
+@pytest.mark.parametrize("refused", [recursive, stranded, limited, bare, switched])
+def test_what_is_read_over_several_shards_is_asked_as_several_nodes_can_answer_it(refused: Rule):
+    assert {name: found for name, text in OF_SHARDS.items() if (found := refused(text, SHARDED))} == {}
+
+
+@pytest.mark.parametrize("refused", [placed, locked_beside])
+def test_what_is_carried_out_part_by_part_hands_on_what_can_be(refused: Callable[[str], list[str]]):
+    found = {name: parts for name, text in OF_SHARDS.items() if (parts := refused(text))}
+    assert found.keys() <= TWO_SHARDS
 
 
 def test_what_writes_to_a_shard_calls_no_volatile_function():
@@ -106,6 +121,13 @@ def test_every_table_with_a_shard_is_spread():
     stored |= json.loads((POSTGRESQL / "distributed.json").read_text())
     found = {re.fullmatch(r"column (\w+)\.shard_id", name) for name in stored}
     assert {match[1] for match in found if match} == {*SHARDED, "readable_actions"}
+
+
+def test_what_is_spread_was_there_when_the_distributed_form_was():
+    """`init` spreads tables, `upgrade` does not: who adds one lets it do so, in installations that have this form."""
+    early = [one for one in load_migrations("postgresql", "default") if one.number <= OLDEST_LIBRARY]
+    made = " ".join(text for one in early for text in one.statements) + (POSTGRESQL / FILE).read_text()
+    assert set(re.findall(r"create table matrixsched\.(\w+)", made)) >= {*SHARDED, *COPIED}
 
 
 def test_what_has_a_text_of_its_own_differs_from_that_of_postgresql():
@@ -179,6 +201,148 @@ def test_only_the_parameter_itself_binds_a_table(text: str, found: list[str]):
 )
 def test_what_is_read_beside_others_without_the_shard_is_noticed(text: str, found: list[str]):
     assert unjoined(text, SHARDED) == found
+
+
+LOCKS = "matrixsched.shard_locks"
+ROWS = "matrixsched.processing_queue"
+LANES = "unnest(cast(:lanes as text[])) as k (lane)"
+SKIPPING = (
+    "with recursive lanes (lane) as ((select min(p.lane) from {rows} p where {bound}) union all "
+    "select (select min(p.lane) from {rows} p where {bound} and p.lane > c.lane) from lanes c where c.lane <> '') "
+    "select lane from lanes"
+)
+
+
+@pytest.mark.parametrize(
+    ("refused", "text", "found"),
+    [
+        (recursive, SKIPPING.format(rows=ROWS, bound="p.lane >= ''"), ["processing_queue"] * 2),
+        (recursive, SKIPPING.format(rows=ROWS, bound=f"p.{ONE}"), []),
+        (
+            stranded,
+            f"select (select count(*) from {ROWS} p where p.lane = s.lane) from (values ('a'), ('b')) as s (lane)",
+            ["processing_queue"],
+        ),
+        (
+            stranded,
+            f"select k.lane from {LANES} where exists (select from {ROWS} p where p.lane = k.lane)",
+            ["processing_queue"],
+        ),
+        (
+            stranded,
+            f"select k.lane, (select count(*) from {ROWS} p where p.{ONE} and p.lane = k.lane) from {LANES}",
+            [],
+        ),
+        (stranded, f"select (select count(*) from {ROWS}) as waiting from (values ('a'), ('b')) as s (lane)", []),
+        (
+            stranded,
+            f"select w.found from {LOCKS} l cross join lateral "
+            f"(select (select true from {ROWS} p where p.shard_id = l.shard_id limit 1) as found offset 0) w",
+            ["processing_queue"],
+        ),
+        (
+            stranded,
+            f"select (select true from {ROWS} p where p.shard_id = l.shard_id and p.lane = k.lane limit 1) "
+            f"from {LOCKS} l cross join {LANES}",
+            [],
+        ),
+        (
+            limited,
+            f"select p.scheduled_at from {LANES} cross join lateral "
+            f"(select p.scheduled_at from {ROWS} p where p.lane = k.lane order by p.scheduled_at limit 1) p",
+            ["processing_queue"],
+        ),
+        (
+            limited,
+            f"with k as materialized (select lane from matrixsched.held_lanes) select c.waiting from k "
+            f"cross join lateral (select count(*) as waiting from {ROWS} p where p.lane = k.lane) c",
+            ["processing_queue"],
+        ),
+        (
+            limited,
+            f"select p.scheduled_at from {LOCKS} l cross join {LANES} cross join lateral (select p.scheduled_at "
+            f"from {ROWS} p where p.shard_id = l.shard_id and p.lane = k.lane order by p.scheduled_at limit 1) p",
+            ["processing_queue"],
+        ),
+        (
+            limited,
+            f"select p.scheduled_at from {LOCKS} l cross join lateral (select p.scheduled_at "
+            f"from {ROWS} p where p.shard_id = l.shard_id order by p.scheduled_at limit 1) p",
+            [],
+        ),
+        (bare, f"select count(*) from (select from {ROWS} limit 9) w", ["processing_queue"]),
+        (bare, f"select count(*) from (select true from {ROWS} limit 9) w", []),
+        (
+            bare,
+            "select (select count(*) from "
+            f"(select from {ROWS} p where p.shard_id = l.shard_id limit 9) w) from {LOCKS} l",
+            [],
+        ),
+        (
+            switched,
+            f"select p.lane from {LOCKS} l left join lateral (select p.lane from {ROWS} p "
+            "where cast(:really as boolean) and p.shard_id = l.shard_id limit 1) p on true",
+            ["processing_queue"],
+        ),
+        (
+            switched,
+            f"select p.lane from {LOCKS} l left join lateral (select p.lane from {ROWS} p "
+            "where l.locked and p.shard_id = l.shard_id limit 1) p on true",
+            [],
+        ),
+    ],
+)
+def test_what_several_nodes_cannot_answer_is_noticed(refused: Rule, text: str, found: list[str]):
+    assert refused(text, SHARDED) == found
+
+
+KEPT = "insert into matrixsched.attempt_history (shard_id) select shard_id from due"
+
+
+@pytest.mark.parametrize(
+    ("refused", "text", "found"),
+    [
+        (placed, f"with due as (select p.ctid, p.shard_id from {ROWS} p where p.{ONE}) {KEPT}", ["due"]),
+        (
+            placed,
+            f"with due as (select cast(p.ctid as text) as ctid, p.shard_id from {ROWS} p where p.{ONE}) {KEPT}",
+            [],
+        ),
+        (
+            placed,
+            f"with due as (select q.* from unnest(:ids) g cross join lateral (select p.ctid, p.shard_id from {ROWS} p "
+            f"where p.{ONE}) q) {KEPT}",
+            ["due"],
+        ),
+        (
+            placed,
+            f"with due as (select shard_id from {ROWS} where {ONE}), kept as ({KEPT}) "
+            f"delete from {ROWS} where {ONE} and ctid = any (array(select place from due))",
+            ["processing_queue"],
+        ),
+        (
+            placed,
+            f"with due as (select ctid from {ROWS} where {ONE}) "
+            f"delete from {ROWS} where ctid in (select ctid from due)",
+            [],
+        ),
+        (
+            locked_beside,
+            f"with due as (select p.shard_id from {ROWS} p join unnest(:ids) as g (id) on g.id = p.action_id "
+            f"where p.{ONE} for update of p) {KEPT}",
+            ["p"],
+        ),
+        (
+            locked_beside,
+            "with due as (select q.shard_id from unnest(:ids) as g (id) "
+            f"cross join lateral (select p.shard_id from {ROWS} p where p.{ONE} and p.action_id = g.id "
+            f"for update of p) q) {KEPT}",
+            [],
+        ),
+    ],
+)
+def test_what_cannot_be_handed_on_is_noticed(refused: Callable[[str], list[str]], text: str, found: list[str]):
+    assert refused(text) == found
 
 
 def test_locks_count_as_writes():

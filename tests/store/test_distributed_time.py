@@ -5,17 +5,21 @@ prolongs nothing by it. By the real clock: only so is the time asked, and is it 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
-from support.distributed import a_store
+from support.distributed import a_store, held
 from support.scene import HANDLER, LEASE, Scene, done
 
 from matrixsched.clock import ManualClock
-from matrixsched.store.transition import Conversation, Transition
+from matrixsched.rules.action import Claim
+from matrixsched.store.postgresql.distributed.timing import timed
+from matrixsched.store.postgresql.distributed.transitions import DistributedTransitions
+from matrixsched.store.transition import Conversation, Row, Transition
 from matrixsched.store.values import Answer, Extension, Holding, Taking, TidyPosition
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +50,7 @@ def late(transition: Transition[T], by: timedelta) -> Transition[T]:
                 ask = asked.send(rows)
                 rows = yield ask
                 if ask.statement.name == "now":
-                    rows = [{"now": rows[0]["now"] - by}]
+                    rows = [{**rows[0], "now": rows[0]["now"] - by}]
         except StopIteration as end:
             answer: T = end.value
             return answer
@@ -107,6 +111,17 @@ async def test_a_move_takes_no_shard_after_the_end_that_it_was_given(scene: Scen
     moved = await scene.run(late(moving(scene, uuid4(), Taking("w", end)), by))
     assert (moved.took_shard, len(moved.attempts)) == (took, int(took))
     assert await scene.waiting("incoming_queue") == (set() if took else {"a"})
+
+
+async def test_who_came_too_late_for_all_that_have_work_says_so(scene: Scene, postgres_dsn: str):
+    """It has not looked in vain, as one would that may leave what comes to others."""
+    await scene.schedule(shard=SHARD)
+    taking = scene.do.acquire_shard(sync_guid=uuid4(), holder="w", lease=LEASE, lanes=())
+    async with held(postgres_dsn, "select from matrixsched.shard_locks"):
+        acquired = await scene.run(taking)
+    assert (acquired.shard, acquired.contended) == (None, True)
+    acquired = await scene.run(taking)
+    assert (acquired.shard, acquired.contended) == (SHARD, False)
 
 
 # Attempts.
@@ -182,3 +197,26 @@ async def test_a_chore_is_not_taken_nor_kept_late(scene: Scene, by: timedelta, i
     assert (await scene.run(late(taking, by)) is not None) is in_time
     assert await scene.run(taking) == start
     assert await scene.run(late(scene.do.keep_chore("tidy", holder, start, lease=LEASE), by)) is in_time
+
+
+def test_leases_in_hundreds_of_shards_are_prolonged_in_time_however_long_all_of_them_take():
+    """By the time of the first of them the last ones would be too late at each turn, and their attempts run twice."""
+    shards, took = 256, LEASE / 3 / 100
+    do = DistributedTransitions("default")
+    holdings = [Holding(Claim(shard, "a", uuid4(), 1, uuid4()), HOUR) for shard in range(shards)]
+    conversation = timed(do.extend(holdings, attempt_lease=LEASE), do.asking_now()).begin()
+    now, asked, rows = datetime(2026, 11, 19, tzinfo=UTC), list[int](), list[Row]()
+    ask = next(conversation)
+    while len(asked) < shards:
+        if ask.statement.name == "now":
+            rows = [{"now": now, "takes_writes": True}]
+        else:
+            late_at = ask.parameters["late_at"]
+            assert isinstance(late_at, datetime)
+            assert now < late_at
+            asked.append(ask.parameters["shard_id"])  # type: ignore[arg-type]
+            rows = []
+        now += took
+        with suppress(StopIteration):
+            ask = conversation.send(rows)
+    assert asked == list(range(shards))

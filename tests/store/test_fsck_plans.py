@@ -14,6 +14,11 @@ from matrixsched.store.fsck import AFTER_ALL, FsckPosition, FsckTerms
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.transition import Ask
 
+pytestmark = [
+    pytest.mark.undistributed("its plans are of the statements in sql/postgresql/"),
+    pytest.mark.direct("plans are asked for in a session of its own"),
+]
+
 DO = PostgresTransitions("default", clock=ManualClock())
 TERMS = FsckTerms(
     shard_count=4, attempt_lease_max=timedelta(minutes=10), visibility_max=timedelta(hours=12), limit=1000
@@ -65,7 +70,7 @@ LOOKS = {
 MENDS = {
     fault.value: mend(fault)
     for fault in Fault
-    if fault not in (Fault.TEMPLATE, Fault.SEMAPHORE, Fault.TASK_LEASE, Fault.TASK_TWICE)
+    if fault not in (Fault.TEMPLATE, Fault.SEMAPHORE, Fault.UNBALANCED, Fault.TASK_LEASE, Fault.TASK_TWICE)
 }
 WHOLE = IN_SHARD * 4 * 3
 """A shard may be a quarter of what is read where all of it is, as a table of that size may be."""

@@ -20,6 +20,11 @@ from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.values import GATED_LANES_MAX
 
+pytestmark = [
+    pytest.mark.undistributed("its plans are of the statements in sql/postgresql/"),
+    pytest.mark.direct("plans are asked for in a session of its own"),
+]
+
 CLOCK = ManualClock()
 DO = PostgresTransitions("default", clock=CLOCK)
 SYNC = UUID(int=1)

@@ -24,6 +24,7 @@ from support.interleaving import (
 )
 
 from matrixsched.rules.semaphore import Semaphore, acquired_handler, event_id
+from matrixsched.store.postgresql.connection import BEGIN
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.semaphores import Balanced, Enqueued, NewTask, TaskName
 from matrixsched.store.transition import Conversation, Transaction, Transition
@@ -590,7 +591,7 @@ async def test_a_balance_whose_session_dies_leaves_nothing(world: World, after: 
 async def test_a_balance_that_stands_still_holds_up_the_others_for_two_seconds(world: World):
     await make(world, 1, 0)
     await enqueue(world, a=1)
-    frozen = await world.stepping(balancing(world))
+    frozen = await world.stepping(balancing(world), how=BEGIN)
     await frozen.past("balance.write")
     async with asyncio.timeout(DEADLINE_S):
         while True:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 from uuid import UUID
 
 import anyio
+import anyio.to_thread
+import asyncpg
 import pytest
 from sqlalchemy import Engine, Inspector, inspect, text
 from sqlalchemy.exc import IntegrityError
 from support.behind import change, engine_of
-from support.drivers import connect_psycopg
+from support.drivers import connect_asyncpg, connect_psycopg
 
 from matrixsched import App
 from matrixsched.clock import ManualClock
-from matrixsched.errors import InvalidNumber, SchemaMismatch, SchemaMissing
+from matrixsched.errors import InvalidNumber, SchemaMismatch, SchemaMissing, UpgradeBlocked
 from matrixsched.store import migrations
 from matrixsched.store.chores import TIDY
-from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations
+from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, Migration, load_migrations
 from matrixsched.store.opening import open_store
 from matrixsched.store.postgresql import store as postgresql_store
 from matrixsched.store.sqlite import database as sqlite_database
@@ -34,6 +37,7 @@ ALL_MIGRATIONS = [
 ]
 DIALECTS = ("postgresql", "sqlite")
 DAY = timedelta(days=1)
+DEADLINE_S = 20
 
 
 @pytest.fixture
@@ -304,6 +308,80 @@ def test_every_statement_begins_with_its_promise(dialect):
 def test_every_statement_for_sqlite_says_how_it_differs():
     for name, sql in statements("sqlite").items():
         assert f"Differs from postgresql/{name}: " in header(sql), name
+
+
+# An upgrade beside others' transactions.
+
+
+def put_back_to_schema_8(dsn: str) -> None:
+    with connect_psycopg(dsn) as connection:
+        connection.execute("delete from matrixsched.migrations where number = 9")
+        connection.execute("alter table matrixsched.installation drop column distributed")
+
+
+@asynccontextmanager
+async def open_transaction(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """Of somebody who has read what the upgrade is to change."""
+    connection = await connect_asyncpg(dsn)
+    await connection.execute("begin")
+    await connection.fetch("select from matrixsched.installation")
+    yield connection
+    connection.terminate()
+
+
+@pytest.fixture
+async def of_schema_8(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, anyio_backend: str) -> str:
+    await App(postgres_dsn).init(shards=1)
+    put_back_to_schema_8(postgres_dsn)
+    monkeypatch.setattr(postgresql_store, "ALTERING_WAITS_S", 0.2)
+    return postgres_dsn
+
+
+@pytest.mark.undistributed("it has no older schemas")
+async def test_an_upgrade_lets_others_pass_while_somebody_is_in_its_way(of_schema_8: str):
+    upgraded = list[str]()
+
+    async def upgrade() -> None:
+        upgraded.extend(await App(of_schema_8).init())
+
+    async with anyio.create_task_group() as group, open_transaction(of_schema_8) as ours:
+        with connect_psycopg(of_schema_8, autocommit=True) as reader:
+            reader.execute("set lock_timeout = '10s'")
+            group.start_soon(upgrade)
+            waits = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and not granted"
+            with anyio.fail_after(DEADLINE_S):
+                while not await ours.fetchval(waits):
+                    pass
+            await anyio.to_thread.run_sync(lambda: reader.execute("select from matrixsched.installation"))
+        assert not upgraded
+        await ours.execute("commit")
+    assert upgraded == ALL_MIGRATIONS[8:]
+
+
+@pytest.mark.undistributed("it has no older schemas")
+async def test_an_upgrade_that_never_gets_its_locks_says_so_and_changes_nothing(
+    of_schema_8: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(postgresql_store, "UPGRADE_PATIENCE_S", 1.0)
+    async with open_transaction(of_schema_8):
+        with pytest.raises(UpgradeBlocked, match="nothing was changed.*matrixsched doctor --patience 0") as refused:
+            await App(of_schema_8).init()
+    assert refused.value.waited_s >= 1
+    assert await App(of_schema_8).init() == ALL_MIGRATIONS[8:]
+
+
+@pytest.mark.parametrize("limited", ["by us", "by the operator"])
+@pytest.mark.undistributed("it has no older schemas")
+async def test_a_migration_may_take_longer_than_a_call(of_schema_8: str, monkeypatch: pytest.MonkeyPatch, limited: str):
+    if limited == "by us":
+        monkeypatch.setattr(postgresql_store, "STATEMENT_TIMEOUT_S", 1.0)
+    else:
+        with connect_psycopg(of_schema_8, autocommit=True) as connection:
+            name = connection.info.dbname
+            connection.execute(f'alter database "{name}" set statement_timeout = 1000'.encode())
+    slow = Migration(10, "slow", "", "select pg_sleep(1.5)")
+    monkeypatch.setattr(postgresql_store, "load_migrations", lambda *of: [*load_migrations(*of), slow])
+    assert await App(of_schema_8).init() == [*ALL_MIGRATIONS[8:], "0010_slow"]
 
 
 # Rows that must never be.

@@ -33,6 +33,11 @@ from matrixsched.store.stock import BEGINNING
 from matrixsched.store.transition import Ask, Conversation, Transition
 from matrixsched.store.values import ActionFilter, Change, Ended, Holding, Seen, SweepPosition, TidyPosition
 
+pytestmark = [
+    pytest.mark.undistributed("its plans are of the statements in sql/postgresql/"),
+    pytest.mark.direct("plans are asked for in a session of its own"),
+]
+
 SHARDS = 4
 LIMIT = 50
 CLOCK = ManualClock()

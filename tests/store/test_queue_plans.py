@@ -20,6 +20,11 @@ from matrixsched.store.queues import Letter, Retry
 from matrixsched.store.statements import load, statement
 from matrixsched.store.transition import Ask
 
+pytestmark = [
+    pytest.mark.undistributed("its plans are of the statements in sql/postgresql/"),
+    pytest.mark.direct("plans are asked for in a session of its own"),
+]
+
 CLOCK = ManualClock()
 DO = PostgresTransitions("default", clock=CLOCK)
 BATCH, LIMIT, EACH = 500, 50, 200_000

@@ -16,6 +16,11 @@ from matrixsched.clock import ManualClock
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 
+pytestmark = [
+    pytest.mark.undistributed("its plans are of the statements in sql/postgresql/"),
+    pytest.mark.direct("plans are asked for in a session of its own"),
+]
+
 DO = PostgresTransitions("default", clock=ManualClock())
 LANES, KINDS, CAP, BATCH = 40, 10, 20, 50
 NAMES = [f"quota|t{number % KINDS}|z{number // KINDS}|0||send" for number in range(LANES)]

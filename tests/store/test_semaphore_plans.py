@@ -20,6 +20,11 @@ from matrixsched.store.semaphores import NewTask, TaskName
 from matrixsched.store.statements import load, statement
 from matrixsched.store.transition import Ask
 
+pytestmark = [
+    pytest.mark.undistributed("its plans are of the statements in sql/postgresql/"),
+    pytest.mark.direct("plans are asked for in a session of its own"),
+]
+
 CLOCK = ManualClock()
 DO = PostgresTransitions("default", clock=CLOCK)
 LATER = PostgresTransitions("default", clock=ManualClock(CLOCK.now() + timedelta(hours=2)))

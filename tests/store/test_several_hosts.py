@@ -6,7 +6,9 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
@@ -20,6 +22,7 @@ from matrixsched.errors import BadDatabaseUrl, DatabaseUnavailable
 from matrixsched.events import StepFailed
 from matrixsched.store.news import News
 from matrixsched.store.postgresql import store as postgresql
+from matrixsched.store.transition import Transition
 from matrixsched.worker import Worker
 from matrixsched.worker.policy import WorkerPolicy
 
@@ -73,6 +76,7 @@ async def works(url: str) -> None:
     ],
     ids=["dead first", "dead around", "dead last", "as for SQLAlchemy", "in one option", "as for libpq"],
 )
+@pytest.mark.direct("its URLs name servers, and no pooler")
 async def test_the_one_that_is_there_is_found(postgres_dsn: str, write: Callable[[str], str]) -> None:
     await works(write(postgres_dsn))
 
@@ -83,6 +87,7 @@ def as_options(url: str, write: Callable[[list[str]], str]) -> str:
     return f"postgresql+asyncpg://{user}@{parts.path}?{write(hosts.split(','))}&{parts.query}"
 
 
+@pytest.mark.direct("its URLs name servers, and no pooler")
 async def test_one_that_is_silent_does_not_use_up_the_time_of_the_others(postgres_dsn: str) -> None:
     with silent() as hole:
         await works(of(postgres_dsn, hole))
@@ -112,6 +117,8 @@ def server() -> Iterator[PostgresServer]:
     with start_postgres() as server:
         yield server
 
+
+ITS_OWN_SERVER = pytest.mark.direct("it is the server that stops to take writes")
 
 SHORT_LEASES = WorkerPolicy(
     shard_lease=timedelta(seconds=2),
@@ -164,6 +171,11 @@ async def write_on(app: App) -> None:
         await app.schedule("send")
 
 
+async def run_again_and_again(app: App, transition: Transition[Any]) -> None:
+    while True:
+        await app.store.run(transition)
+
+
 async def look_at_once(app: App, count: int) -> None:
     async with anyio.create_task_group() as group:
         for _ in range(count):
@@ -176,6 +188,8 @@ async def until(holds: Callable[[], object]) -> None:
             await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_after_the_first_refusal_every_connection_is_given_up(app: App, demotion: Demotion) -> None:
     await look_at_once(app, 4)
     before = demotion.sessions()
@@ -189,6 +203,8 @@ async def test_after_the_first_refusal_every_connection_is_given_up(app: App, de
     await look_at_once(app, 4)
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_a_server_that_takes_writes_only_later_is_not_connected_to(
     server: PostgresServer, demotion: Demotion
 ) -> None:
@@ -209,6 +225,8 @@ class Ear:
         self.beginnings += news is News.ANYTHING
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_whoever_listens_there_goes_elsewhere_when_another_is_refused(app: App, demotion: Demotion) -> None:
     heard = Ear()
     async with anyio.create_task_group() as group:
@@ -223,6 +241,8 @@ async def test_whoever_listens_there_goes_elsewhere_when_another_is_refused(app:
         group.cancel_scope.cancel()
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_whoever_only_listens_there_notices_by_looking(
     app: App, demotion: Demotion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +259,27 @@ async def test_whoever_only_listens_there_notices_by_looking(
         group.cancel_scope.cancel()
 
 
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
+@pytest.mark.parametrize("distributed", [False, True], ids=["usual", "distributed"])
+async def test_whoever_looks_for_work_there_and_finds_none_notices(
+    server: PostgresServer, demotion: Demotion, distributed: bool
+) -> None:
+    app = App(server.admin_dsn, installation=f"distributed_{distributed}".lower())
+    await app.init(shards=1, distributed=distributed)
+    async with app:
+        do = app.store.transitions
+        looking = do.acquire_shard(sync_guid=uuid4(), holder="w", lease=timedelta(seconds=10), lanes=())
+        assert (await app.store.run(looking)).shard is None
+        demotion.begin()
+        with anyio.fail_after(DEADLINE_S), pytest.raises(DatabaseUnavailable, match="read-only"):
+            await run_again_and_again(app, looking)
+        assert app.store.pool.open == 0
+        assert await app.list() == []  # who only wants to read may
+
+
+@pytest.mark.postgresql
+@ITS_OWN_SERVER
 async def test_a_worker_claims_nothing_meanwhile_and_counts_no_attempt(app: App, demotion: Demotion) -> None:
     attempts = list[tuple[int, int]]()
     ran, failed = anyio.Event(), anyio.Event()

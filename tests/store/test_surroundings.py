@@ -1,7 +1,7 @@
 """The behaviour suite in other surroundings (`support/ways.py`): they are what the run says, and a part of it in each.
 
-All of it: `./tools/dev test --through-pgbouncer tests/scheduler tests/store tests/worker tests/queues`, and the same
-with `--default-isolation serializable`, and with `--distributed`.
+All of it: `./tools/dev test --through-pgbouncer`, and the same with `--distributed`, and with `--default-isolation
+serializable tests/scheduler tests/store tests/worker tests/queues`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 DEADLINE_S = 30
 
 
-@pytest.fixture(params=["file", "memory", "server"])
+@pytest.fixture(params=["file", "memory", "postgresql"])
 def watched_url(request: pytest.FixtureRequest, tmp_path) -> str:
     match request.param:
         case "file":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from anyio.lowlevel import checkpoint
 
@@ -13,13 +13,15 @@ from matrixsched import App
 from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.store.postgresql.store import PostgresStore
 from matrixsched.store.sqlite.store import Hop, SqliteStore
-from matrixsched.store.statements import load
+from matrixsched.store.statements import Statement, load, load_distributed
 from matrixsched.store.store import Store
 from matrixsched.store.transition import Transition
+from support.drivers import as_drivers_take_it, is_pooled
 
 T = TypeVar("T")
 
 DISCARD_PLANS = "discard plans"
+Form = Literal["sqlite", "postgresql", "distributed"]
 
 
 class Sent:
@@ -51,8 +53,12 @@ class _CountedPostgresStore(PostgresStore):
 
     async def _begin_session(self, connection: Any) -> None:
         await super()._begin_session(connection)
-        names = {one.positional: name for name, one in load("postgresql", self.installation).items()}
+        names = {one.positional: name for name, one in self._statements().items()}
         connection.add_query_logger(lambda record: self.sent.note(names.get(record.query, record.query)))
+
+    def _statements(self) -> dict[str, Statement]:
+        is_distributed = self._transitions.is_distributed
+        return load_distributed(self.installation) if is_distributed else load("postgresql", self.installation)
 
 
 class _CountedSqliteStore(SqliteStore):
@@ -61,6 +67,12 @@ class _CountedSqliteStore(SqliteStore):
     async def run(self, transition: Transition[T]) -> T:
         self.sent.note(transition.name)
         return await super().run(transition)
+
+
+def form_of(app: App) -> Form:
+    """What everything costs depends on it: each form has bounds of its own."""
+    transitions = app.store.transitions
+    return "distributed" if getattr(transitions, "is_distributed", False) else app.store.dialect
 
 
 async def in_this_thread(function: Callable[[], T]) -> T:
@@ -73,7 +85,9 @@ def _counted_store(url: str, clock: ManualClock, sent: Sent, *, connections: int
         sqlite = _CountedSqliteStore(url.removeprefix("sqlite:///"), "default", clock=clock, hop=hop)
         sqlite.sent = sent
         return sqlite
-    postgres = _CountedPostgresStore(url, "default", clock=clock, connections=connections)
+    pooled = {"prepared_statements": False, "listen": False} if is_pooled(url) else {}
+    plain = as_drivers_take_it(url)
+    postgres = _CountedPostgresStore(plain, "default", clock=clock, connections=connections, **pooled)
     postgres.sent = sent
     return postgres
 

@@ -99,6 +99,25 @@ async def chore(site: Site) -> None:
     await site.sql("delete from matrixsched.chores where name = 'tidy'")
 
 
+async def quota(site: Site) -> None:
+    await site.sql("delete from matrixsched.quota_settings")
+
+
+async def unbalanced(site: Site) -> None:
+    pool = await site.app.semaphores.get_or_create("pool", active=2)
+    await pool.enqueue_many({f"task{number}": number for number in range(3)})
+    await site.sql("delete from matrixsched.semaphore_changes")
+
+
+async def unbalanced_again(site: Site) -> None:
+    """One of two places is held."""
+    await unbalanced(site)
+    await site.sql(
+        "update matrixsched.semaphore_tasks set state = 'acquired', acquired_at = :now where task_id = 'task0'",
+        now=site.clock.now(),
+    )
+
+
 async def template(site: Site) -> None:
     await site.sql("delete from matrixsched.templates")
 
@@ -151,6 +170,11 @@ async def late(site: Site) -> None:
 
 async def early(site: Site) -> None:
     await site.change_row("time", "scheduled_at = :now", now=site.clock.now())
+
+
+async def early_again(site: Site) -> None:
+    """As one that repeats: attempts are never counted anew."""
+    await site.change_row("time", "scheduled_at = :now, attempt = 3", now=site.clock.now())
 
 
 async def expires_early(site: Site) -> None:
@@ -224,12 +248,14 @@ MENDABLE: dict[Fault, list[Damage]] = {
     Fault.EXTRA_LOCK: [extra_lock],
     Fault.LOCK_TIME: [lock_time],
     Fault.CHORE: [chore],
+    Fault.QUOTA: [quota],
+    Fault.UNBALANCED: [unbalanced, unbalanced_again],
     Fault.TASK_LEASE: [task_lease],
     Fault.TASK_TWICE: [task_twice],
     Fault.MISPLACED: [misplaced, misplaced_nowhere],
     Fault.LOST: [lost],
     Fault.TWICE: [twice, twice_in_incoming],
-    Fault.TIME: [late, early, expires_early, early_in_incoming],
+    Fault.TIME: [late, early, early_again, expires_early, early_in_incoming],
     Fault.LANE: [lane, parked_for_another, before_another_gate],
     Fault.LEASE: [lease],
     Fault.COUNTERS: [counters, failures_in_a_row],

@@ -11,6 +11,7 @@ from matrixsched import App
 from matrixsched.clock import ManualClock
 from matrixsched.store.opening import open_store
 from matrixsched.store.store import Store
+from support.drivers import connect_asyncpg
 from support.scene import Scene
 
 SHARDS = 4
@@ -35,7 +36,7 @@ async def put(scene: Scene, *shards: int) -> None:
 
 @asynccontextmanager
 async def a_connection(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(dsn)
+    connection = await connect_asyncpg(dsn)
     try:
         yield connection
     finally:

@@ -35,11 +35,11 @@ def with_driver(url: str, driver: str) -> str:
 
 def of_asyncpg(url: str) -> dict[str, Any]:
     """What to connect with."""
-    return {"dsn": as_drivers_take_it(url)} | ({"statement_cache_size": 0} if _is_pooled(url) else {})
+    return {"dsn": as_drivers_take_it(url)} | ({"statement_cache_size": 0} if is_pooled(url) else {})
 
 
 def of_psycopg(url: str) -> dict[str, Any]:
-    return {"conninfo": as_drivers_take_it(url)} | ({"prepare_threshold": None} if _is_pooled(url) else {})
+    return {"conninfo": as_drivers_take_it(url)} | ({"prepare_threshold": None} if is_pooled(url) else {})
 
 
 async def connect_asyncpg(url: str) -> asyncpg.Connection:
@@ -51,20 +51,25 @@ def connect_psycopg(url: str, **options: Any) -> psycopg.Connection[Any]:
 
 
 def engine(url: str, driver: str, **options: Any) -> Engine:
-    if driver == "psycopg" and _is_pooled(url):
+    if driver == "psycopg" and is_pooled(url):
         options["connect_args"] = {"prepare_threshold": None}
     return create_engine(with_driver(url, driver), **options)
 
 
+def engine_of_either(url: str) -> Engine:
+    """Of SQLite, too."""
+    return engine(url, "psycopg") if url.startswith("postgresql") else create_engine(url)
+
+
 def async_engine(url: str, driver: str, **options: Any) -> AsyncEngine:
-    if driver == "asyncpg" and _is_pooled(url):
+    if driver == "asyncpg" and is_pooled(url):
         # SQLAlchemy prepares every statement by a name, which another client of the same session may have had before.
         named = {"prepared_statement_name_func": lambda: f"matrixsched_{uuid4().hex}"}
         options["connect_args"] = named | {"statement_cache_size": 0, "prepared_statement_cache_size": 0}
-    if driver == "psycopg" and _is_pooled(url):
+    if driver == "psycopg" and is_pooled(url):
         options["connect_args"] = {"prepare_threshold": None}
     return create_async_engine(with_driver(url, driver), **options)
 
 
-def _is_pooled(url: str) -> bool:
+def is_pooled(url: str) -> bool:
     return "prepared_statements=off" in url

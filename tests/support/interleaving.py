@@ -154,8 +154,8 @@ class Session:
         pid: int = self.connection.get_server_pid()
         return pid
 
-    async def begin(self) -> None:
-        await self.connection.execute("begin")
+    async def begin(self, how: str = "begin") -> None:
+        await self.connection.execute(how)
 
     async def commit(self) -> None:
         await self.connection.execute("commit")
@@ -320,10 +320,10 @@ class World:
         await held.waits()
         return held
 
-    async def stepping(self, transition: Transaction[T]) -> Steps[T]:
-        """Begin a transaction on a session of its own, and ask nothing yet."""
+    async def stepping(self, transition: Transaction[T], *, how: str = "begin") -> Steps[T]:
+        """Begin a transaction on a session of its own, and ask nothing yet. Unless `how` says so, it may be idle."""
         session = self.idle.pop() if self.idle else await self.session()
-        await session.begin()
+        await session.begin(how)
         conversation = transition.begin()
         return Steps(session, conversation, next(conversation))
 

@@ -19,11 +19,11 @@ VOLATILE = ("set_config", "pg_notify", "random", "gen_random_uuid", "clock_times
 
 
 def strays(text: str, sharded: Collection[str]) -> list[str]:
-    return [table.name for table in _tables(_parsed(text), sharded) if not _is_bound(table)]
+    return [table.name for table in _tables(_parsed(text), sharded) if not is_bound(table)]
 
 
 def unjoined(text: str, sharded: Collection[str]) -> list[str]:
-    tables = [table for table in _tables(_parsed(text), sharded) if not _is_bound(table)]
+    tables = [table for table in _tables(_parsed(text), sharded) if not is_bound(table)]
     return [table.name for table in tables if _has_company(table, sharded) and not _is_joined(table)]
 
 
@@ -74,7 +74,7 @@ def _scope(one: exp.Expression) -> exp.Expression | None:
     return one.find_ancestor(exp.Select, exp.Insert, exp.Update, exp.Delete)
 
 
-def _is_bound(table: exp.Table) -> bool:
+def is_bound(table: exp.Table) -> bool:
     scope = _scope(table)
     if isinstance(scope, exp.Insert):
         return all(_is_parameter(value) for value in _inserted(scope))
@@ -104,7 +104,7 @@ def _read_in(scope: exp.Expression | None, sharded: Collection[str]) -> Iterator
 
 def _equal_to(table: exp.Table, scope: exp.Expression | None) -> Iterator[exp.Expression]:
     """What the shard of this table must be equal to where it is named."""
-    for part in _conditions(scope):
+    for part in conditions(scope):
         if not isinstance(part, exp.EQ):
             continue
         for one, other in ((part.left, part.right), (part.right, part.left)):
@@ -112,7 +112,7 @@ def _equal_to(table: exp.Table, scope: exp.Expression | None) -> Iterator[exp.Ex
                 yield other
 
 
-def _conditions(scope: exp.Expression | None) -> Iterator[exp.Expression]:
+def conditions(scope: exp.Expression | None) -> Iterator[exp.Expression]:
     if scope is None:
         return
     where, from_ = scope.args.get("where"), scope.args.get("from_")

@@ -44,6 +44,7 @@ StopMode = Literal["smart", "fast", "immediate"]
 DSN_VARIABLE = "MATRIXSCHED_TEST_PG"
 BEHIND_A_POOLER = {"prepared_statements": "off", "listen": "off"}
 """What our URLs say for a pooler of transactions; drivers know nothing of it."""
+END_SESSIONS: LiteralString = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = {}"
 FOLDER_PREFIX = "matrixsched-pg-"
 START_MAX_S = 30.0
 STOP_MAX_S = 30.0
@@ -88,6 +89,8 @@ class PostgresServer:
         if template is None:
             self._administer("create database {}", name)
         else:
+            # Some extensions have a process of their own there.
+            self._execute(sql.SQL(END_SESSIONS).format(template))
             self._administer("create database {} template {}", name, template)
         if self.default_isolation is not None:
             setting = sql.SQL("alter database {} set default_transaction_isolation = {}")

@@ -4,9 +4,10 @@
     ./tools/dev test --default-isolation serializable …       its operator chose another isolation as the default
     ./tools/dev test --distributed …                          every installation is made in distributed form
 
-Only tests that are on PostgreSQL are run. One that is about what does not exist in those surroundings says so with
-`@pytest.mark.direct("why")`, `@pytest.mark.read_committed("why")` or `@pytest.mark.undistributed("why")`: it is left
-out, and told of at the end.
+Only tests that are on PostgreSQL are run: those that ask for our server, and those that start one of their own or let
+another process do so, and are marked `postgresql`. One that is about what does not exist in those surroundings says so
+with `@pytest.mark.direct("why")`, `@pytest.mark.read_committed("why")` or `@pytest.mark.undistributed("why")`: it is
+left out, and told of at the end.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from matrixsched.errors import FormMismatch
 from matrixsched.store.postgresql.store import PostgresStore
 
 LEVELS = ("repeatable read", "serializable")
-_DATABASES = {"postgres_dsn", "shared_postgres_dsn", "queues_dsn"}
-"""Fixtures that give the URL of a database which is reached as the options say."""
+_OF_EITHER = {"database_url", "storage", "kind", "queues_url", "good_url", "watched_url"}
+"""Fixtures and parameters that are a database of each kind in turn."""
 _ON_POSTGRESQL = ("postgresql", "asyncpg", "psycopg")
 """In the ids of parameters: the kinds of databases, and of their drivers."""
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
@@ -111,16 +112,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_interleaved(item: pytest.Item) -> bool:
-    """Whether its statements are held between their snapshots and their locks, which takes sessions of its own."""
-    return "world" in getattr(item, "fixturenames", ())
+    """Whether it has sessions of its own, to hold statements between their snapshots and their locks, or a server."""
+    return not {"world", "demotion"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _is_on_postgresql(item: pytest.Item) -> bool:
     fixtures = set(getattr(item, "fixturenames", ()))
     parameters = str(getattr(getattr(item, "callspec", None), "id", ""))
-    if "database_url" in fixtures or "storage" in fixtures or "kind" in fixtures or "queues_url" in fixtures:
+    if fixtures & _OF_EITHER:
         return any(word in parameters for word in _ON_POSTGRESQL)
-    return bool(fixtures & _DATABASES)
+    return "postgres_server" in fixtures or item.get_closest_marker("postgresql") is not None
 
 
 # With pytest-xdist it is the workers that collect, and another process that tells.

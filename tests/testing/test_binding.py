@@ -6,9 +6,8 @@ from datetime import timedelta
 from uuid import uuid4
 
 import anyio
-import asyncpg
 import pytest
-from sqlalchemy import create_engine
+from support.drivers import connect_asyncpg, engine_of_either
 
 from matrixsched import App
 from matrixsched.errors import ActionNotFound, AlreadyOpen, BadInput, DatabaseUnavailable, InvalidTime, StageError
@@ -164,7 +163,7 @@ async def test_a_real_worker_on_stage_waits_for_the_test_to_travel(program):
 
 async def test_the_installation_is_dropped_at_the_end(program, postgres_dsn):
     async def schemas() -> list[str]:
-        connection = await asyncpg.connect(postgres_dsn)
+        connection = await connect_asyncpg(postgres_dsn)
         try:
             found = await connection.fetch("select nspname from pg_namespace where nspname like 'matrixsched%'")
         finally:
@@ -192,7 +191,7 @@ async def test_the_tables_are_dropped_at_the_end_and_nobody_elses(program, tmp_p
 
 
 def test_code_that_schedules_in_its_own_transaction(program, database_url):
-    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = engine_of_either(database_url)
     try:
         with stage(program.app, url=database_url) as on:
             with engine.connect() as connection:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import create_engine
+from support.drivers import engine_of_either
 
 from matrixsched import Cancel, Retry, call
 from matrixsched.testing import stage
@@ -106,7 +106,7 @@ async def test_an_outcome_that_is_no_failure_raises_nothing(on, program):
 
 
 def test_what_is_part_of_a_callers_transaction_waits_for_its_commit(program, database_url):
-    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = engine_of_either(database_url)
     try:
         with stage(program.app, url=database_url, inline=True) as on:
             with engine.begin() as connection:

@@ -259,6 +259,19 @@ async def test_a_database_that_was_away_is_no_reason_to_exit(app):
     assert (await app.get("w")).status.succeeded == 1
 
 
+async def test_who_looks_for_work_tries_again_as_often_as_at_rest_however_long_the_database_is_away(app):
+    @app.action("work")
+    async def work() -> None: ...
+
+    Flaky(app).failures["acquire_shard"] = [DatabaseUnavailable("away") for _ in range(8)]
+    await app.schedule(work, id="w")
+    policy = WorkerPolicy(rest_max=SECOND * 0.1)
+    async with seen(app.events, StepFailed, 8) as failed, running(Worker(app, policy)):
+        await until(app, "w", State.DONE)
+    assert [event.failures for event in failed if event.step == "intake"] == list(range(1, 9))
+    assert max(event.rest_s for event in failed) <= 0.1
+
+
 async def test_a_refused_outcome_is_sent_again_often_within_the_margin_of_its_lease(app):
     """A handler that ignored its limit is judged no earlier."""
 

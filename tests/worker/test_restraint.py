@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -16,6 +17,8 @@ from matrixsched import App, RetryAt
 from matrixsched.clock import ManualClock, SeededChance
 from matrixsched.rules.minutes import SEEN_WITHIN, Fleet
 from matrixsched.store.news import News
+from matrixsched.store.transition import Transition
+from matrixsched.store.values import Acquired
 from matrixsched.worker import Worker, WorkerPolicy
 from matrixsched.worker.reporting import REPORT_EVERY_S, SECOND_REPORT_S
 from matrixsched.worker.restraint import HOLD_MAX_S, LOOK_S, LOOK_SHARD_S, VAIN_SHARE, Restraint
@@ -57,6 +60,21 @@ def test_only_the_second_look_in_vain_holds_it_back(clock: ManualClock) -> None:
     assert restraint.rest_s == 0
     restraint.found_nothing()
     assert restraint.rest_s > 0
+
+
+@pytest.mark.anyio
+async def test_a_look_that_others_were_faster_than_is_none_in_vain(app: App, clock: ManualClock) -> None:
+    async def run(transition: Transition[Any]) -> Any:
+        assert transition.name == "acquire_shard"
+        return Acquired(now=clock.now(), shard=None, next_due_at=clock.now(), contended=True)
+
+    app.action("work")(lambda: None)
+    app.store.run = run  # type: ignore[method-assign, assignment]
+    worker = Worker(app)
+    worker.intake.restraint.learn(others=100_000, shards=SHARDS)
+    for _ in range(4):
+        await worker.intake.step()
+        assert worker.intake.restraint.rest_s == 0
 
 
 def test_who_knows_of_something_goes_on_and_begins_anew(clock: ManualClock) -> None:

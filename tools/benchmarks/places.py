@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import psycopg
+from support.drivers import connect_psycopg
 
 from matrixsched.app import App
 from matrixsched.store.statements import Dialect, render
@@ -77,7 +78,7 @@ class PostgresPlace:
         return App(self.url, installation=self.installation)
 
     def ask(self, text: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        with connect_psycopg(self.url, autocommit=True) as connection:
             cursor = connection.execute(render("postgresql", self.installation, text))
             return cursor.fetchall() if cursor.description else []
 

@@ -20,6 +20,7 @@ from benchmarks.statements import SEMAPHORE_TASKS
 from benchmarks.tabs import TIMES_AS_OFTEN, Tabs, metering
 from matrixsched import Retry
 from matrixsched.calls import call
+from matrixsched.ops.web.api.values import PAGE_MAX
 from matrixsched.ops.web.serving import keep_what_is_there
 from matrixsched.rules.queues import NewItem
 from matrixsched.web import dashboard
@@ -41,6 +42,7 @@ class Asked:
 ACTION = {"handler": "count", "payload": 1, "delay": "1d"}
 REQUESTS = (
     Asked("schedule", "POST", "/actions", ACTION),
+    Asked("schedule a hundred", "POST", "/bulk/actions/schedule", {"calls": [ACTION] * 100}),
     Asked("replace", "PUT", "/actions/own-{n}", ACTION),
     Asked("get", "GET", "/actions/own-{n}?payload=true"),
     Asked("explain", "GET", "/actions/own-{n}/explain"),
@@ -50,8 +52,8 @@ REQUESTS = (
     Asked("run now", "POST", "/actions/own-{n}/run-now"),
     Asked("cancel", "POST", "/actions/own-{n}/cancel"),
     Asked("list", "GET", "/actions?limit=100"),
-    Asked("list, a long page", "GET", "/actions?limit=1000"),
-    Asked("list, a long page of failed", "GET", "/actions?state=failed&limit=1000"),
+    Asked("list, a long page", "GET", f"/actions?limit={PAGE_MAX}"),
+    Asked("list, a long page of failed", "GET", f"/actions?state=failed&limit={PAGE_MAX}"),
     Asked("list, nothing fits", "GET", "/actions?handler=nobody"),
     Asked("list, a prefix", "GET", "/actions?prefix=future-12345"),
     Asked("list, failed", "GET", "/actions?state=failed"),

@@ -24,8 +24,9 @@ from matrixsched.ops.commands.toolkit import (
 )
 from matrixsched.ops.exits import DONE, FAILED, MENDED
 from matrixsched.ops.fsck import Outcome, Report, Verdict
-from matrixsched.ops.render import say, show_sections
+from matrixsched.ops.render import as_argument, say, show_sections
 from matrixsched.ops.settings import OF_THE_DATABASE
+from matrixsched.rules.faults import MEANINGS
 
 _EXITS = {Verdict.CLEAN: DONE, Verdict.MENDED: MENDED, Verdict.BROKEN: FAILED}
 
@@ -102,12 +103,13 @@ def _said(given: Given, verdict: Verdict, report: Report, left: Report | None) -
     more = "" if len(report.named) == report.found.total() else f" To name more: `{given.again('--limit', '10000')}`."
     match verdict:
         case Verdict.BROKEN if left is None:
-            return f"{_many(after.damage, 'fault')}. To mend: `{given.again('--repair')}`.{more}"
+            mend = f" To mend: `{given.again('--repair')}`." if after.damage > _to_decide(after) else ""
+            return f"{_many(after.damage, 'fault')}.{mend}{_decisions(given, after)}{more}"
         case Verdict.BROKEN:
             return (
                 f"mended {_many(mended, 'fault')}, left {_many(after.damage, 'fault')}: in somebody's hands at this "
-                "moment, or for you to decide, as the table of kinds says. To see them: "
-                f"`matrixsched fsck{given.options()}`."
+                "moment, or for you to decide, by the command that the table of kinds names. To see them: "
+                f"`matrixsched fsck{given.options()}`.{_decisions(given, after)}"
             )
         case Verdict.MENDED:
             return f"mended {_many(mended, 'fault')}, none is left.{more}"
@@ -116,3 +118,22 @@ def _said(given: Given, verdict: Verdict, report: Report, left: Report | None) -
         case Verdict.CLEAN:
             return "clean: nothing to do."
     assert_never(verdict)
+
+
+DECISIONS = 3
+"""So many of what nobody but a person can end are told as they would be typed."""
+
+
+def _to_decide(report: Report) -> int:
+    return sum(number for fault, number in report.found.items() if MEANINGS[fault].command is not None)
+
+
+def _decisions(given: Given, report: Report) -> str:
+    named = [(MEANINGS[finding.fault].command, finding.subject) for finding, _ in report.named]
+    moves = [
+        f"`matrixsched {command}{given.options()} {as_argument(subject)}`" for command, subject in named if command
+    ]
+    if not moves:
+        return ""
+    more = f" (and {_to_decide(report) - DECISIONS:,} more like these)" if _to_decide(report) > DECISIONS else ""
+    return f" For you to decide: {', '.join(moves[:DECISIONS])}{more}."

@@ -52,7 +52,7 @@ def doctor(
         )
     )
     showing.show(findings, as_json=as_json)
-    say(showing.said(findings))
+    say(showing.said(findings, given.options()))
     raise typer.Exit(FAILED if count(findings, Verdict.FAULT) else DONE)
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from anyio import fail_after
 
 from matrixsched.app import App
-from matrixsched.errors import MatrixSchedError
+from matrixsched.errors import MatrixSchedError, RowMissing
 from matrixsched.ops.checking import unknown_handlers
 from matrixsched.ops.doctor.clocks import judge_clock
 from matrixsched.ops.doctor.file import judge_file
@@ -62,7 +62,7 @@ async def _findings(
     except MatrixSchedError as error:
         yield fault("database", spoken(error))
         return
-    for finding in _of_database(app, facts, patience):
+    for finding in _of_database(app, facts, patience, options):
         yield finding
     if not facts.schema.exists:
         return
@@ -80,7 +80,7 @@ async def _findings(
         yield finding
 
 
-def _of_database(app: App, facts: DatabaseFacts, patience: timedelta) -> Iterator[Finding]:
+def _of_database(app: App, facts: DatabaseFacts, patience: timedelta, options: str) -> Iterator[Finding]:
     dialect = app.store.dialect
     if isinstance(facts, PostgresFacts):
         yield from judge_server(facts)
@@ -91,21 +91,30 @@ def _of_database(app: App, facts: DatabaseFacts, patience: timedelta) -> Iterato
         yield from judge_vacuuming(facts)
         yield from judge_privileges(facts)
     else:
-        yield from judge_file(facts)
+        yield from judge_file(facts, options)
     yield from judge_schema(
         facts.schema,
         dialect=dialect,
         installation=app.installation,
         expected=expected_catalogue(dialect, is_distributed=facts.schema.is_distributed),
         library=load_migrations(dialect, app.installation),
+        options=options,
     )
+
+
+async def _is_quota_set(app: App) -> bool:
+    try:
+        await app.store.run(app.store.transitions.quota_settings())
+    except RowMissing:
+        return False
+    return True
 
 
 async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
     run, do = app.store.run, app.store.transitions
     _, unknown = await unknown_handlers(app) if knows_handlers else (0, {})
     parked = await run(do.parked(count_max=COUNT_MAX))
-    chores = await run(do.chores())
+    chores, workers = await run(do.chores()), await run(do.workers_seen())
     return FleetFacts(
         shards=await app.shards(count_max=1),
         backlog=await run(do.backlog(count_max=COUNT_MAX)),
@@ -117,4 +126,6 @@ async def _fleet_facts(app: App, *, knows_handlers: bool) -> FleetFacts:
         limits=await app.limits.list(),
         known=set(app.handlers.names) if knows_handlers else None,
         unknown=unknown,
+        workers=workers,
+        is_quota_set=await _is_quota_set(app),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from matrixsched.ops.doctor.words import bytes_text, listed
 from matrixsched.ops.findings import Finding, fault, note, ok, warning
@@ -24,14 +25,15 @@ BLOAT_MIN = 64 << 20
 _ANY_WRITE = 0o222
 
 
-def judge_file(facts: SqliteFacts) -> Iterator[Finding]:
+def judge_file(facts: SqliteFacts, options: str) -> Iterator[Finding]:
+    """`options` make the commands that are suggested reach the same database."""
     yield _library(facts)
     yield _journal(facts)
     yield _filesystem(facts)
     yield from _permissions(facts)
     yield _writer(facts)
     yield _log(facts)
-    yield _space(facts)
+    yield _space(facts, options)
     yield _bloat(facts)
     yield from _integrity(facts)
 
@@ -52,11 +54,12 @@ def _library(facts: SqliteFacts) -> Finding:
 def _journal(facts: SqliteFacts) -> Finding:
     if facts.journal_mode == "wal":
         return ok("journal", "write-ahead log; our connections write with synchronous = full")
+    to_wal = f"sqlite3 {quote(facts.file.path)} 'pragma journal_mode = wal'"
     return fault(
         "journal",
         f"the journal mode was {facts.journal_mode}, not wal: readers and the writer keep each other waiting. Whatever "
         "of ours opens the file switches it to wal, as this command may just have done; something switches it back",
-        f"find the program that does; `sqlite3 {facts.file.path} 'pragma journal_mode = wal'` while nobody works",
+        f"find the program that does; `{to_wal}` while nobody works",
     )
 
 
@@ -85,22 +88,24 @@ def _permissions(facts: SqliteFacts) -> Iterator[Finding]:
     closed = [one for one in (*files, facts.folder) if not one.is_ours_to_write]
     locked = [one for one in files if one not in closed and not one.mode & _ANY_WRITE]
     for one in closed:
-        yield fault("permissions", f"{_shown(one)} is not for us to write", f"`chmod u+w {one.path}`, as its owner")
+        yield fault(
+            "permissions", f"{_shown(one)} is not for us to write", f"`chmod u+w {quote(one.path)}`, as its owner"
+        )
     for one in locked:
-        yield fault("permissions", f"{_shown(one)} is for nobody but root to write", f"`chmod u+w {one.path}`")
+        yield fault("permissions", f"{_shown(one)} is for nobody but root to write", f"`chmod u+w {quote(one.path)}`")
     strange = [one for one in files[1:] if one.uid != facts.file.uid and not one.mode & 0o022]
     for one in strange:
         yield warning(
             "permissions",
             f"{_shown(one)} belongs to another user than {facts.file.path}, whose processes cannot write it",
-            f"run all workers as one user; `chown --reference={facts.file.path} {one.path}`",
+            f"run all workers as one user; `chown --reference={quote(facts.file.path)} {quote(one.path)}`",
         )
     unread = [one for one in (facts.lock,) if one is not None and not one.is_ours_to_read]
     for one in unread:
         yield fault(
             "permissions",
             f"{_shown(one)}, behind which writers queue, is not for us to read",
-            f"`chmod a+r {one.path}`",
+            f"`chmod a+r {quote(one.path)}`",
         )
     if not closed and not locked and not strange and not unread:
         yield ok("permissions", f"{_shown(facts.file)} and its folder are ours to write")
@@ -114,7 +119,7 @@ def _writer(facts: SqliteFacts) -> Finding:
     if not facts.is_writer_stuck:
         return ok("writers", f"our turn to write came after {age(facts.writer_waited)}")
     who = f"process {listed(facts.writers)}" if facts.writers else "some process"
-    look = f"`ps -fp {','.join(map(str, facts.writers))}`" if facts.writers else f"`fuser -v {facts.file.path}`"
+    look = f"`ps -fp {','.join(map(str, facts.writers))}`" if facts.writers else f"`fuser -v {quote(facts.file.path)}`"
     return fault(
         "writers",
         f"{who} has kept the right to write for all of the {age(facts.writer_waited)} that we waited: nothing can be "
@@ -130,17 +135,18 @@ def _log(facts: SqliteFacts) -> Finding:
     return warning(
         "log",
         f"the write-ahead log has {bytes_text(size)}: a reader that never ends keeps it from being emptied",
-        f"end long readers (`fuser -v {facts.file.path}`), then `sqlite3 {facts.file.path} 'pragma "
+        f"end long readers (`fuser -v {quote(facts.file.path)}`), then `sqlite3 {quote(facts.file.path)} 'pragma "
         "wal_checkpoint(truncate)'`",
     )
 
 
-def _space(facts: SqliteFacts) -> Finding:
+def _space(facts: SqliteFacts, options: str) -> Finding:
     detail = f"{bytes_text(facts.free_bytes)} free on the disk of a file of {bytes_text(facts.file.size)}"
     if facts.free_bytes >= FREE_WARN:
         return ok("space", detail)
     told = fault if facts.free_bytes < FREE_FAULT else warning
-    return told("space", f"{detail}: when it is full, nothing is written any more", "make room, or `matrixsched prune`")
+    full = f"{detail}: when it is full, nothing is written any more"
+    return told("space", full, f"make room, or `matrixsched prune{options}`")
 
 
 def _bloat(facts: SqliteFacts) -> Finding:
@@ -151,7 +157,7 @@ def _bloat(facts: SqliteFacts) -> Finding:
     return note(
         "bloat",
         f"{detail}: they are used again, but the file does not shrink",
-        f"while nobody works: `sqlite3 {facts.file.path} vacuum`",
+        f"while nobody works: `sqlite3 {quote(facts.file.path)} vacuum`",
     )
 
 
@@ -162,7 +168,7 @@ def _integrity(facts: SqliteFacts) -> Iterator[Finding]:
         yield fault(
             "integrity",
             f"SQLite finds the file damaged: {listed(facts.faults)}",
-            f"stop all workers, copy the file, then `sqlite3 {facts.file.path} .recover | sqlite3 recovered.db`",
+            f"stop all workers, copy the file, then `sqlite3 {quote(facts.file.path)} .recover | sqlite3 recovered.db`",
         )
     else:
         yield ok("integrity", "SQLite looked through the file and finds nothing wrong")

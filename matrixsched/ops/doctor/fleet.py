@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from matrixsched.ops.doctor.words import listed
 from matrixsched.ops.findings import Finding, fault, note, ok, warning
-from matrixsched.ops.render import Count, age
+from matrixsched.ops.render import Count, age, as_argument
 from matrixsched.rules.explanation import QUIET_AFTER, SILENT_AFTER
 from matrixsched.rules.gate_report import GateReport
 from matrixsched.rules.limits import Limit
+from matrixsched.rules.minutes import WorkerSeen
 from matrixsched.rules.templates import Template
-from matrixsched.store.chores import TIDY
+from matrixsched.store.chores import QUEUES, TIDY
 from matrixsched.store.fleet import ChoreReport, Parked
 from matrixsched.store.values import Backlog, ShardReport
 
@@ -37,6 +39,10 @@ class FleetFacts:
     """The handlers of an App that was named; None: none was."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Live actions for handlers that it does not have, among those that were looked at."""
+    workers: Sequence[WorkerSeen] = ()
+    """Those that did not leave."""
+    is_quota_set: bool = True
+    """The row of its settings is there."""
 
     @property
     def now(self) -> datetime:
@@ -45,17 +51,25 @@ class FleetFacts:
 
     @property
     def worker_seen_at(self) -> datetime | None:
-        """The last sign of life of any worker: as `explain` reckons it."""
+        """The last sign of life of any worker that runs actions: as `explain` reckons it. Who is there for queues alone
+        tidies, too."""
+        of_actions = [chore for chore in self.chores if chore.name not in (TIDY, QUEUES)]
         signs = [min(shard.heartbeat_at, self.now) for shard in self.shards]
-        signs += [min(chore.held_until, self.now) for chore in self.chores]
-        signs += [chore.done_at for chore in self.chores if chore.done_at is not None]
+        signs += [min(chore.held_until, self.now) for chore in of_actions]
+        signs += [chore.done_at for chore in of_actions if chore.done_at is not None]
+        signs += [worker.seen_at for worker in self.workers if worker.runs_actions]
         latest = max(signs, default=None)
         return None if latest is None or latest.year <= _EPOCH_YEAR else latest
 
     @property
     def is_anybody_there(self) -> bool:
+        """Who runs actions."""
         seen_at = self.worker_seen_at
         return seen_at is not None and self.now - seen_at <= QUIET_AFTER
+
+    @property
+    def of_queues_alone(self) -> Sequence[WorkerSeen]:
+        return [worker for worker in self.workers if not worker.runs_actions and worker.is_there(self.now)]
 
 
 def judge_fleet(facts: FleetFacts, patience: timedelta, options: str) -> Iterator[Finding]:
@@ -70,7 +84,8 @@ def judge_fleet(facts: FleetFacts, patience: timedelta, options: str) -> Iterato
 
 def _workers(facts: FleetFacts, patience: timedelta) -> Finding:
     seen_at = facts.worker_seen_at
-    seen = "no worker was ever here" if seen_at is None else f"last sign of a worker {age(facts.now - seen_at)} ago"
+    who = "worker that runs actions" if facts.of_queues_alone else "worker"
+    seen = f"no {who} was ever here" if seen_at is None else f"last sign of a {who} {age(facts.now - seen_at)} ago"
     if facts.is_anybody_there:
         return ok("workers", seen)
     start = "`matrixsched worker MODULE:APP`"
@@ -95,18 +110,21 @@ def _silent(facts: FleetFacts, options: str) -> Iterator[Finding]:
 
 
 def _late(facts: FleetFacts, patience: timedelta, options: str) -> Iterator[Finding]:
-    """What is due and has no gate to pass, so that nothing but a worker can be what it waits for."""
+    """What is due and has no gate to pass, so that nothing but a worker can be what it waits for: in the shards, and
+    what is new and nobody has looked at yet."""
     late = [(shard, shard.oldest_due_at) for shard in facts.shards if shard.oldest_due_at is not None]
     late = [(shard, due_at) for shard, due_at in late if facts.now - due_at >= patience]
-    if not late:
+    oldest = min([due_at for _, due_at in late], default=facts.now)
+    oldest = min(oldest, facts.backlog.oldest_open_at or facts.now)
+    if facts.now - oldest < patience:
         yield ok("shards", f"{len(facts.shards)} shards, none with work that is late by {age(patience)}")
         return
     free = [shard.shard for shard, _ in late if not shard.locked]
-    oldest = min(due_at for _, due_at in late)
+    where = f"{len(late)} of {len(facts.shards)} shards have work" if late else "there is work, not looked at yet,"
+    holders = f"; {len(free)} of these have no holder ({listed(free) or '-'})" if late else ""
     yield (warning if facts.is_anybody_there else fault)(
         "shards",
-        f"{len(late)} of {len(facts.shards)} shards have work that is due and passes no gate, for up to "
-        f"{age(facts.now - oldest)}; {len(free)} of these have no holder ({listed(free) or '-'})",
+        f"{where} that is due and passes no gate, for up to {age(facts.now - oldest)}{holders}",
         "start more workers, or raise their --concurrency; why a single action waits: `matrixsched explain ID"
         + options
         + "`",
@@ -122,7 +140,9 @@ def _handlers(facts: FleetFacts, patience: timedelta) -> Iterator[Finding]:
             yield warning("handlers", f"{detail}; this App has it", "start a worker of this App")
         else:
             nor = "" if facts.known is None else ", nor has this App"
-            yield fault("handlers", f"{detail}{nor}", f'register it with @app.action("{name}"), and start its workers')
+            yield fault(
+                "handlers", f"{detail}{nor}", f"register it with @app.action({json.dumps(name)}), and start its workers"
+            )
     for name, count in facts.unknown.items():
         if name not in parked:
             yield note(
@@ -136,7 +156,7 @@ def _handlers(facts: FleetFacts, patience: timedelta) -> Iterator[Finding]:
 
 def _chores(facts: FleetFacts) -> Iterator[Finding]:
     tidy = next((chore for chore in facts.chores if chore.name == TIDY), None)
-    if tidy is None or not facts.is_anybody_there:
+    if tidy is None or not (facts.is_anybody_there or facts.of_queues_alone):
         return
     done = "never" if tidy.done_at is None else f"last {age(facts.now - tidy.done_at)} ago"
     is_at_it = tidy.is_held and tidy.held_until > facts.now
@@ -170,6 +190,12 @@ def judge_gates(facts: FleetFacts, options: str) -> Iterator[Finding]:
         *(_paused(facts, template, options) for template in facts.templates if template.is_paused(facts.now)),
         *(_slowed(facts, limit, options) for limit in facts.limits if limit.is_slowed(facts.now)),
     ]
+    if not facts.is_quota_set:
+        yield fault(
+            "quota",
+            "its settings are missing: somebody has deleted their row, so that no window is planned",
+            f"`matrixsched fsck --repair{options}`, then `matrixsched quota set{options}` for what was not usual",
+        )
     held = sum(facts.gates.held.values())
     yield from findings or [ok("gates", f"nothing is paused or slowed down; {held:,} rows wait before gates")]
 
@@ -186,7 +212,7 @@ def _paused(facts: FleetFacts, template: Template, options: str) -> Finding:
     return told(
         "gates",
         f"the template {template.name!r} has been paused for {age(since)}, {until}; {held:,} of its rows are due",
-        f"`matrixsched templates resume {template.name}{options}`",
+        f"`matrixsched templates resume{options} {as_argument(template.name)}`",
     )
 
 
@@ -196,5 +222,5 @@ def _slowed(facts: FleetFacts, limit: Limit, options: str) -> Finding:
     return note(
         "gates",
         f"the limit {limit.name!r} is slowed down to {to} for another {age(limit.slow_until - facts.now)}",
-        f"`matrixsched limits resume {limit.name}{options}`",
+        f"`matrixsched limits resume{options} {as_argument(limit.name)}`",
     )

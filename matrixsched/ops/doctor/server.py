@@ -59,8 +59,13 @@ def _writable(facts: PostgresFacts) -> Iterator[Finding]:
         yield fault(
             "writable",
             f"transactions are read-only unless they say otherwise ({_origin(facts, 'default_transaction_read_only')})",
-            reset(facts, "default_transaction_read_only", "off"),
+            _although_read_only(reset(facts, "default_transaction_read_only", "off")),
         )
+
+
+def _although_read_only(remedy: str) -> str:
+    """What is typed is under the same setting."""
+    return remedy.replace("`alter ", "`set default_transaction_read_only = off; alter ", 1)
 
 
 def _durability(facts: PostgresFacts) -> Iterator[Finding]:

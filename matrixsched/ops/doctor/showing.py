@@ -34,9 +34,9 @@ def _told(finding: Finding) -> Text:
     return text
 
 
-def said(findings: Sequence[Finding]) -> str:
+def said(findings: Sequence[Finding], options: str) -> str:
     faults, warnings = count(findings, Verdict.FAULT), count(findings, Verdict.WARNING)
     if not faults and not warnings:
-        return "nothing is wrong. `matrixsched top` shows how the work goes on."
+        return f"nothing is wrong. `matrixsched top{options}` shows how the work goes on."
     counts = f"{faults} {'fault' if faults == 1 else 'faults'}, {warnings} {'warning' if warnings == 1 else 'warnings'}"
     return f"{counts}: what to do stands behind each arrow; then ask again."

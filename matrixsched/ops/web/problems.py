@@ -19,6 +19,7 @@ from matrixsched.errors import (
     MatrixSchedError,
     OutcomeUnknown,
     PayloadTooLarge,
+    RowMissing,
     SchemaMismatch,
     SchemaMissing,
     TaskTooLarge,
@@ -45,6 +46,7 @@ _STATUS: Final[tuple[tuple[type[MatrixSchedError], HTTPStatus], ...]] = (
     (DatabaseUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (SchemaMissing, HTTPStatus.SERVICE_UNAVAILABLE),
     (SchemaMismatch, HTTPStatus.SERVICE_UNAVAILABLE),
+    (RowMissing, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 """The first that fits; whatever was looked up and is not there is not found, and anything else is our fault."""
 

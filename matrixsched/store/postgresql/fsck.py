@@ -12,6 +12,8 @@ from matrixsched.store.transition import Ask
 
 
 class PostgresFsck(PostgresAsking, Fscking):
+    _dropping = ("misplaced_drop",)
+
     def _ask_about(self, name: str, terms: FsckTerms, **parameters: object) -> Ask:
         return self._ask(
             name,

@@ -16,7 +16,7 @@ from matrixsched.store.planning import (
     lane_parts,
 )
 from matrixsched.store.postgresql.templates import PostgresTemplates
-from matrixsched.store.quota_codec import decode_settings
+from matrixsched.store.quota_codec import decode_settings, the_row
 from matrixsched.store.transition import Conversation
 
 
@@ -26,7 +26,7 @@ class PostgresPlanning(PostgresTemplates, WindowPlanning):
         return bool(rows)
 
     def _windows_now(self) -> Conversation[WindowsNow]:
-        (row,) = yield self._ask("plan_window.state")
+        row = the_row((yield self._ask("plan_window.state")))
         return WindowsNow(
             now=row["now"],
             previous_begins_at=row["previous_begins_at"],

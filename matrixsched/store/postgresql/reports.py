@@ -45,6 +45,7 @@ def _standing_of(row: Row) -> Standing:
         now=row["now"],
         action=action_of(row),
         row=None if row["row_lane"] is None else waiting,
+        is_new=row["is_new"],
         blocked_until=row["blocked_until"],
         shard=ShardLock(
             is_locked=row["locked"], locked_by=row["last_locked_by"], heartbeat_at=row["last_heartbeat_at"]

@@ -26,6 +26,7 @@ from matrixsched.errors import (
     NotOpen,
     OutcomeUnknown,
     SchemaMissing,
+    UpgradeBlocked,
 )
 from matrixsched.rules.backoff import backoff_s
 from matrixsched.rules.names import check_shard_count
@@ -33,14 +34,22 @@ from matrixsched.store.facts import PostgresFacts
 from matrixsched.store.migrations import LIBRARY_SCHEMA_VERSION, load_migrations, missing
 from matrixsched.store.news import Hearing, News, tell
 from matrixsched.store.postgresql.at_hand import AtHand
-from matrixsched.store.postgresql.connection import CONFUSED, PLANNING, PLANNING_DISTRIBUTED, Connection, is_closed
+from matrixsched.store.postgresql.connection import (
+    CONFLICT,
+    CONFLICTS_MAX,
+    CONFUSED,
+    PLANNING,
+    PLANNING_DISTRIBUTED,
+    Connection,
+    is_closed,
+)
 from matrixsched.store.postgresql.distributed.making import OLDEST_LIBRARY, distributing
 from matrixsched.store.postgresql.forms import EitherForm
 from matrixsched.store.postgresql.hosts import Hosts, addresses_of
 from matrixsched.store.postgresql.inspecting import Inspection
 from matrixsched.store.postgresql.reasons import reason
 from matrixsched.store.postgresql.transitions import channel_of
-from matrixsched.store.statements import Dialect, namespace
+from matrixsched.store.statements import TAKES_WRITES, Dialect, namespace
 from matrixsched.store.transition import Composed, Transaction, Transition
 from matrixsched.store.transitions import Transitions
 from matrixsched.store.values import Pool
@@ -54,15 +63,18 @@ CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 10.0
 """How long a transition may wait for a connection."""
 STATEMENT_TIMEOUT_S = 30.0
-CONFLICTS_MAX = 5
-"""How often a transition is begun again after the database rolled it back by itself (deadlock, serialization)."""
+INIT_RACES_MAX = 19
+"""How often an upgrade is begun again because others create the same tables at this moment."""
+UPGRADE_PATIENCE_S = 60.0
+"""For how long an upgrade tries to get its locks."""
+ALTERING_WAITS_S = 2.0
+"""How long it waits each time for a table: whoever comes to that meanwhile waits behind it. Longer than PostgreSQL's
+deadlock_timeout, a second, after which an autovacuum that is in the way is told to go."""
 LISTENER_LOOKS_EVERY_S = 30.0
 """How often the listener, who hears nothing where nothing is written, asks whether it is still in the right place."""
 
-_CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _DEMOTED = (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched)
 """What a server answers that takes no writes, and what we are told where none of several does."""
-_IS_READ_ONLY = "select pg_is_in_recovery() or cast(current_setting('default_transaction_read_only') as boolean)"
 _UNTOLD = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.InsufficientPrivilegeError)
 """Why the form of an installation cannot be told yet; whoever asks for something says it."""
 _INIT_RACES = (
@@ -71,7 +83,7 @@ _INIT_RACES = (
     asyncpg.DuplicateSchemaError,
     asyncpg.DuplicateTableError,
     asyncpg.InternalServerError,  # "tuple concurrently updated"
-    *_CONFLICT,
+    *CONFLICT,
 )
 
 
@@ -175,7 +187,7 @@ class PostgresStore:
         self._pool = pool
 
     async def _begin_session(self, connection: Connection) -> None:
-        connection.era = self._era
+        connection.era, connection.rest_after = self._era, self._rest_after
         self._sessions.add(connection)
         await self._suit(connection)
 
@@ -207,29 +219,36 @@ class PostgresStore:
                 pool.terminate()
 
     async def run(self, transition: Transition[T]) -> T:
-        for conflicts in range(1, CONFLICTS_MAX + 1):
+        conflicts = 0
+        while True:
             try:
                 return await self._converse(transition)
-            except _CONFLICT as error:
+            except CONFLICT as error:
+                conflicts += 1
                 if conflicts == CONFLICTS_MAX:
-                    raise DatabaseBusy(f"{transition.name} lost {conflicts} times: {reason(error)}") from None
-                await self._clock.sleep(backoff_s(conflicts, first=0.01, most=0.5, spread=self._chance.random()))
-        raise AssertionError("unreachable")
+                    raise _lost(transition.name, error) from None
+                await self._rest_after(conflicts)
+
+    async def _rest_after(self, conflicts: int) -> None:
+        await self._clock.sleep(backoff_s(conflicts, first=0.01, most=0.5, spread=self._chance.random()))
 
     async def _converse(self, transition: Transition[T]) -> T:
         connection = await self._connection(transition.name)
         era, broken = self._era, True
+        stands_alone = connection.is_read_committed and not self._is_one_transaction(transition)
         try:
-            if connection.is_read_committed and not self._is_one_transaction(transition):
+            if stands_alone:
                 answer = await transition.converse_async(connection.ask)
             else:
-                async with connection.transaction(isolation="read_committed"):
+                async with connection.own_transaction():
                     answer = await transition.converse_async(connection.ask)
             connection.note_planned(transition.name)
             broken = False
             return answer
-        except _CONFLICT:
+        except CONFLICT as error:
             broken = False
+            if stands_alone:  # each of its statements was tried so often
+                raise _lost(transition.name, error) from None
             raise
         except Exception as error:
             # After a time limit the statement may still be under way: the connection is not to be handed on.
@@ -343,34 +362,47 @@ class PostgresStore:
 
     async def upgrade(self, shard_count: int, *, distributed: bool | None = None) -> list[str]:
         check_shard_count(shard_count)
-        for races in range(1, 20):
+        began, races, refusals = self._clock.monotonic(), 0, 0
+        while True:
             try:
                 return await self._upgrade(shard_count, distributed)
             except _INIT_RACES as error:
                 # Others create the same objects at this moment; "if not exists" does not help against that.
-                if races == 19:
+                races += 1
+                if races == INIT_RACES_MAX:
                     raise DatabaseBusy(f"upgrade: {reason(error)}") from None
-                await self._clock.sleep(backoff_s(races, first=0.02, most=0.5, spread=self._chance.random()))
-        raise AssertionError("unreachable")
+                rest_s = backoff_s(races, first=0.02, most=0.5, spread=self._chance.random())
+            except asyncpg.LockNotAvailableError:
+                # Nothing is held meanwhile: who waited behind it goes first.
+                refusals += 1
+                waited_s = self._clock.monotonic() - began
+                if waited_s >= UPGRADE_PATIENCE_S:
+                    raise UpgradeBlocked(self.installation, waited_s) from None
+                rest_s = backoff_s(refusals, first=0.5, most=5.0, spread=self._chance.random())
+            await self._clock.sleep(rest_s)
 
     async def _upgrade(self, shard_count: int, distributed: bool | None) -> list[str]:
         prefix = self._prefix
         connection = await self._connection()
         era = self._era
         try:
-            async with connection.transaction(isolation="read_committed"):
+            async with connection.own_transaction():
+                await connection.execute("set local statement_timeout = 0")  # as an operator may have set it for calls
                 await connection.execute(f"create schema if not exists {prefix.rstrip('.')}")
                 await connection.execute(
                     f"create table if not exists {prefix}migrations (number integer primary key, name text not null, "
                     "checksum text not null, applied_at timestamptz not null default statement_timestamp())"
                 )
-                # One at a time from here on; the others wait, then find everything applied.
-                await connection.execute(f"lock table {prefix}migrations in exclusive mode")
+                # One at a time from here on; the others wait, then find everything applied. Nobody waits behind them.
+                await connection.execute(f"set local lock_timeout = '{UPGRADE_PATIENCE_S:g}s'")
+                longest_s = UPGRADE_PATIENCE_S + STATEMENT_TIMEOUT_S
+                await connection.execute(f"lock table {prefix}migrations in exclusive mode", timeout=longest_s)
+                await connection.execute(f"set local lock_timeout = '{ALTERING_WAITS_S:g}s'")
                 applied = await self._apply(connection, shard_count, distributed)
             self._transitions.forget()
             await self._suit(connection)
             return applied
-        except _INIT_RACES:
+        except (*_INIT_RACES, asyncpg.LockNotAvailableError):
             raise
         except Exception as error:
             self._leave_if_demoted(error, era)
@@ -387,7 +419,7 @@ class PostgresStore:
         todo = missing(load_migrations(self.dialect, self.installation), applied)
         for migration in todo:
             for text in migration.statements:
-                await connection.execute(text)
+                await connection.alter(text)
             await connection.execute(
                 f"insert into {prefix}migrations (number, name, checksum) values ($1, $2, $3)",  # noqa: S608
                 migration.number,
@@ -417,10 +449,10 @@ class PostgresStore:
         if facts.is_distributed != distributed:
             raise FormMismatch(self.installation, is_distributed=facts.is_distributed)
 
-    async def _distribute(self, connection: asyncpg.Connection) -> None:
+    async def _distribute(self, connection: Connection) -> None:
         on_citus = await connection.fetchval("select exists (select from pg_extension where extname = 'citus')")
         for text in distributing(self.installation, on_citus=on_citus):
-            await connection.execute(text)
+            await connection.alter(text)
 
     async def drop(self) -> None:
         connection = await self._connection()
@@ -462,7 +494,7 @@ class PostgresStore:
                 with anyio.move_on_after(LISTENER_LOOKS_EVERY_S):
                     await ended.wait()
                     return
-                if await connection.fetchval(_IS_READ_ONLY, timeout=CONNECT_TIMEOUT_S):
+                if not await connection.fetchval(f"select {TAKES_WRITES}", timeout=CONNECT_TIMEOUT_S):
                     raise asyncpg.ReadOnlySQLTransactionError
         finally:
             self._listening.discard(connection)
@@ -480,3 +512,7 @@ _UNKNOWN = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
+
+
+def _lost(name: str, error: Exception) -> DatabaseBusy:
+    return DatabaseBusy(f"{name} lost {CONFLICTS_MAX} times: {reason(error)}")

@@ -12,7 +12,7 @@ from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.templates import Distribution, Template, TemplateChange
 from matrixsched.store.limits import rate_of
 from matrixsched.store.postgresql.limits import PostgresLimits
-from matrixsched.store.quota_codec import decode_settings, decode_windows, encode_settings, encode_windows
+from matrixsched.store.quota_codec import decode_settings, decode_windows, encode_settings, encode_windows, the_row
 from matrixsched.store.transition import Conversation, Row, transaction, transition
 from matrixsched.store.values import Stopped
 
@@ -101,12 +101,12 @@ class PostgresTemplates(PostgresLimits):
 
     @transition
     def quota_settings(self) -> Conversation[QuotaSettings]:
-        (row,) = yield self._ask("quota_settings.read")
+        row = the_row((yield self._ask("quota_settings.read")))
         return decode_settings(row["settings"])
 
     @transaction
     def set_quota_settings(self, change: Callable[[QuotaSettings], QuotaSettings]) -> Conversation[QuotaSettings]:
-        (row,) = yield self._ask("quota_settings.lock")
+        row = the_row((yield self._ask("quota_settings.lock")))
         settings = change(decode_settings(row["settings"]))
         yield self._ask("quota_settings.write", settings=encode_settings(settings))
         return settings

@@ -186,7 +186,7 @@ class PostgresTransitions(
     @transition
     def waiting_row(self, shard: int, action_id: str, guid: UUID) -> Conversation[WaitingRow | None]:
         rows = yield self._ask("waiting_row", shard_id=shard, action_id=action_id, action_guid=guid)
-        return WaitingRow(rows[0]["lane"], rows[0]["scheduled_at"]) if rows else None
+        return WaitingRow(rows[0]["lane"], rows[0]["scheduled_at"], rows[0]["is_new"]) if rows else None
 
     @transition
     def installation(self) -> Conversation[Installation]:

@@ -23,6 +23,8 @@ _SEVERAL = {
 
 
 class SqliteFsck(SqliteAsking, Fscking):
+    _dropping = ("misplaced_drop", "misplaced_incoming", "misplaced_processing", "misplaced_forget")
+
     def _ask_about(self, name: str, terms: FsckTerms, **parameters: object) -> Ask:
         guids = {name: str(parameters.pop(name)) for name in ("fresh_guid", "from_guid") if name in parameters}
         return self._ask(

@@ -15,7 +15,7 @@ from matrixsched.store.planning import (
     WindowsNow,
     lane_parts,
 )
-from matrixsched.store.quota_codec import decode_settings
+from matrixsched.store.quota_codec import decode_settings, the_row
 from matrixsched.store.sqlite.rows import as_json, in_microseconds, moment_of, moment_or_none, span
 from matrixsched.store.sqlite.templates import SqliteTemplates
 from matrixsched.store.transition import Conversation
@@ -32,7 +32,7 @@ class SqlitePlanning(SqliteTemplates, WindowPlanning):
         return True
 
     def _windows_now(self) -> Conversation[WindowsNow]:
-        (row,) = yield self._ask("plan_window.state", now=self._now())
+        row = the_row((yield self._ask("plan_window.state", now=self._now())))
         return WindowsNow(
             now=moment_of(row["now"]),
             previous_begins_at=moment_or_none(row["previous_begins_at"]),

@@ -39,6 +39,7 @@ def _standing_of(row: Row) -> Standing:
         now=moment_of(row["now"]),
         action=action_of(row),
         row=None if row["row_lane"] is None else _queue_row_of(row),
+        is_new=bool(row["is_new"]),
         blocked_until=moment_or_none(row["blocked_until"]),
         shard=ShardLock(
             is_locked=bool(row["locked"]),

@@ -11,7 +11,7 @@ from matrixsched.rules.lanes import template_limit
 from matrixsched.rules.quota import QuotaSettings
 from matrixsched.rules.templates import Distribution, Template, TemplateChange
 from matrixsched.store.limits import rate_of
-from matrixsched.store.quota_codec import decode_settings, decode_windows, encode_settings, encode_windows
+from matrixsched.store.quota_codec import decode_settings, decode_windows, encode_settings, encode_windows, the_row
 from matrixsched.store.sqlite.limits import SqliteLimits
 from matrixsched.store.sqlite.rows import KEY, as_json, in_microseconds, moment_or_none, span
 from matrixsched.store.transition import Conversation, Row, transition
@@ -116,12 +116,12 @@ class SqliteTemplates(SqliteLimits):
 
     @transition
     def quota_settings(self) -> Conversation[QuotaSettings]:
-        (row,) = yield self._ask("quota_settings.read")
+        row = the_row((yield self._ask("quota_settings.read")))
         return decode_settings(row["settings"])
 
     @transition
     def set_quota_settings(self, change: Callable[[QuotaSettings], QuotaSettings]) -> Conversation[QuotaSettings]:
-        (row,) = yield self._ask("quota_settings.read")
+        row = the_row((yield self._ask("quota_settings.read")))
         settings = change(decode_settings(row["settings"]))
         yield self._ask("quota_settings.write", settings=encode_settings(settings), now=self._now())
         return settings

@@ -55,6 +55,7 @@ from matrixsched.store.sqlite.rows import (
     key_of,
     memory_of,
     moment_of,
+    moment_or_none,
     past_attempt_of,
     recorded_of,
     row_key,
@@ -227,7 +228,10 @@ class SqliteTransitions(
     @transition
     def waiting_row(self, shard: int, action_id: str, guid: UUID) -> Conversation[WaitingRow | None]:
         rows = yield self._ask("waiting_row", shard_id=shard, action_id=action_id, action_guid=str(guid))
-        return WaitingRow(rows[0]["lane"], moment_of(rows[0]["scheduled_at"])) if rows else None
+        if not rows:
+            return None
+        (row,) = rows
+        return WaitingRow(row["lane"], moment_or_none(row["scheduled_at"]), bool(row["is_new"]))
 
     @transition
     def installation(self) -> Conversation[Installation]:

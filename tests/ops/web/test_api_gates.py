@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from support.scene import Scene
 from support.web_api import Api, calling, segment
 
 from matrixsched import App
@@ -28,6 +29,12 @@ async def api(app: App) -> AsyncIterator[Api]:
 
 async def verbs(app: App) -> list[str]:
     return [entry.verb for entry in reversed(await audit_page(app))]
+
+
+async def test_where_the_settings_of_the_quota_are_gone_it_is_said_how_to_put_them_back(api: Api, app: App) -> None:
+    await Scene(app.store, ManualClock()).sql("delete from matrixsched.quota_settings")
+    told = await api.problem(503, "GET", "/quota")
+    assert "Put it back by `matrixsched fsck --repair`." in told["detail"]
 
 
 # Templates.

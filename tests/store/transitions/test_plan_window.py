@@ -326,25 +326,6 @@ async def test_nobody_waits_for_a_planner_and_of_one_that_is_killed_nothing_rema
         await store.close()
 
 
-async def test_a_planner_that_is_frozen_loses_its_turn(shared_postgres_dsn: str, clock: ManualClock):
-    store = open_store(shared_postgres_dsn, clock=clock)
-    await store.open()
-    planner = await connect_asyncpg(shared_postgres_dsn)
-    try:
-        await store.upgrade(4)
-        scene = Scene(store, clock)
-        await scene.clear()
-        await put(scene, "promo")
-        await fill(scene, "promo", 5)
-        async with planner.transaction():
-            await _converse_up_to(planner, store.transitions.plan_window("frozen"), "plan_window.due")
-            assert await planner.fetchval("show idle_in_transaction_session_timeout") == "2s"
-        assert await plan(scene) is Planned.NOW
-    finally:
-        await planner.close()
-        await store.close()
-
-
 async def _converse_up_to(connection: asyncpg.Connection, transition: Any, name: str) -> None:
     """Carry out a transition on a connection of our own, and stop before the statement of that name."""
     conversation = transition.begin()

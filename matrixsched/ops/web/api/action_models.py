@@ -328,7 +328,7 @@ class ExplanationTold(Told):
     state: State
     asked_at: Moment
     due_at: Moment
-    worker_seen_at: Moment | None = Field(description="The last sign of life of any worker.")
+    worker_seen_at: Moment | None = Field(description="The last sign of life of any worker that runs actions.")
     reasons: list[ReasonTold]
 
 

@@ -20,7 +20,8 @@ from matrixsched.rules.windows import parse_window
 
 T = TypeVar("T")
 
-PAGE_MAX: Final = 1000
+PAGE_MAX: Final = 500
+"""A page of a thousand would take a dashboard that has other things to do over 20 ms; most of it is Python."""
 PAGE_DEFAULT: Final = 100
 DURATION_LENGTH_MAX: Final = 40
 IT: Final = "it"

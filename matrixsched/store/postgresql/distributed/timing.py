@@ -21,7 +21,8 @@ LATE_AFTER = timedelta(seconds=3)
 
 
 def timed(transition: Transition[T], now: Ask) -> Transition[T]:
-    """A transition that asks for the time before the first statement that wants it, unless whoever asks has told it."""
+    """A transition that asks for the time before the first statement that wants it, unless it has asked by itself, or
+    whoever asks has told it. One that is long under way asks for it again."""
     return replace(transition, begin=lambda: _timed(transition.begin(), now))
 
 
@@ -35,7 +36,10 @@ def _timed(conversation: Conversation[T], asking: Ask) -> Conversation[T]:
                     (row,) = yield asking
                     now = row["now"]
                 ask = Ask(ask.statement, {**ask.parameters, "now": now, "late_at": _late_at(now, ask.parameters)})
-            ask = conversation.send((yield ask))
+            rows = yield ask
+            if ask.statement.name == asking.statement.name:
+                now = rows[0]["now"]
+            ask = conversation.send(rows)
     except StopIteration as end:
         answer: T = end.value
         return answer

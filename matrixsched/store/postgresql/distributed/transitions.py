@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from matrixsched.clock import SeededChance
 from matrixsched.rules.action import Attempt, Claim
 from matrixsched.rules.lanes import escaped
@@ -29,6 +31,7 @@ from matrixsched.store.postgresql.conversing import (
 )
 from matrixsched.store.postgresql.distributed.grouping import by_shard
 from matrixsched.store.postgresql.distributed.hygiene import DistributedHygiene
+from matrixsched.store.postgresql.distributed.reports import DistributedReports
 from matrixsched.store.postgresql.transitions import PostgresTransitions
 from matrixsched.store.statements import Statement, load_distributed
 from matrixsched.store.transition import Ask, Conversation, Row, Transaction, Transition, transaction, transition
@@ -48,11 +51,14 @@ from matrixsched.store.values import (
 
 SHARDS_TRIED_MAX = 8
 """So many shards with work are tried, one after the other, before it is looked for anew."""
+SHARDS_OF_A_TIME = 16
+"""So many shards have their leases prolonged by one time that was asked. By that of the first, the last of hundreds
+would be too late at each turn, and their attempts would be run a second time."""
 LOOK_ANEW = timedelta(milliseconds=10)
 """When to look anew after others took all of them."""
 
 
-class DistributedTransitions(DistributedHygiene, PostgresTransitions):
+class DistributedTransitions(DistributedHygiene, DistributedReports, PostgresTransitions):
     def _load(self, installation: str) -> Mapping[str, Statement]:
         return load_distributed(installation)
 
@@ -156,6 +162,10 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         turn: Turn = Turn.OLDEST,
         only_events: bool = False,
     ) -> Conversation[Acquired]:
+        (clock,) = yield self.asking_now()
+        if not clock["takes_writes"]:
+            # Who finds nothing to take only reads, and a demoted server would go on to answer that.
+            raise asyncpg.ReadOnlySQLTransactionError
         (gates,) = yield self._ask(
             "acquire_shard.gates",
             gated_handlers=[escaped(name) for name in gated_handlers],
@@ -181,7 +191,8 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
             if rows:
                 return _acquired(rows[0], gates, found["priority"], holds=holds)
         next_due_at = None if only_events else (yield from self._next_due_at(gates, found))
-        return Acquired(now=found["now"], shard=None, holds=holds, next_due_at=next_due_at)
+        contended = bool(found["shards"])
+        return Acquired(now=found["now"], shard=None, holds=holds, next_due_at=next_due_at, contended=contended)
 
     def _next_due_at(self, gates: Row, found: Row) -> Conversation[datetime | None]:
         (rest,) = yield self._ask("acquire_shard.rest")
@@ -205,7 +216,9 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
     @transition
     def extend(self, held: Sequence[Holding], *, attempt_lease: timedelta) -> Conversation[Mapping[UUID, Extension]]:
         answers: dict[UUID, Extension] = {}
-        for shard, ours in by_shard(held, _shard_of_holding):
+        for number, (shard, ours) in enumerate(by_shard(held, _shard_of_holding)):
+            if number % SHARDS_OF_A_TIME == 0:
+                yield self.asking_now()
             rows = yield self._ask(
                 "extend",
                 **columns_of_claims([holding.claim for holding in ours]),
@@ -242,8 +255,6 @@ class DistributedTransitions(DistributedHygiene, PostgresTransitions):
         self, shards: Sequence[tuple[int, Sequence[Ended]]], history_max: int
     ) -> Conversation[Mapping[UUID, Answer]]:
         answers: dict[UUID, Answer] = {}
-        if len(shards) > 1:
-            yield self._ask("patience", lock_timeout=None)
         for shard, ours in shards:
             rows = yield self._ask("record", **columns_of_outcomes(ours), shard_id=shard, history_max=history_max)
             found = answers_of(rows)

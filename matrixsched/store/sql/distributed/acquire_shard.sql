@@ -32,67 +32,76 @@ select {now} as now, exists (select from matrixsched.held_lanes) as are_listed,
         having count(*) > 0) as next_due_at; -- else nothing waits for the gate to open
 
 -- name: look
-with held as materialized (
-    select l.shard_id, l.last_heartbeat_at + cast(:lease as interval) as held_until
-      from matrixsched.shard_locks l
-     where l.locked and l.last_heartbeat_at >= {now} - cast(:lease as interval)
-       and l.last_heartbeat_at <= {now} + cast(:lease as interval)
+-- What the shards hold is read in two goes over all of them, `probed` and `found`; the rest judges these few rows alone. Each
+-- probe is a join of its own: so it is carried out once, and only if those before it left a question. No probe is put under a
+-- condition that the parameters alone decide: where one is false, Citus does not see any more that it is joined by the shard.
+with probed as materialized (
+    select l.shard_id, l.last_processing_start_at, l.is_held, l.held_until,
+           new.found is true or due.found is true as is_ungated,
+           (first.lane <= 'event' and first.is_due or second.lane = 'event' and second.is_due) is true as is_coming,
+           (new_event.found or first.lane = 'event' and first.is_due or second.lane = 'event' and second.is_due) is true
+           as has_events,
+           special.found is true as is_special,
+           gated.found is true as is_gated
+      from (select l.shard_id, l.last_processing_start_at,
+                   l.locked and l.last_heartbeat_at >= {now} - cast(:lease as interval)
+                   and l.last_heartbeat_at <= {now} + cast(:lease as interval) -- else from a clock that was set back since
+                   as is_held,
+                   l.last_heartbeat_at + cast(:lease as interval) as held_until
+              from matrixsched.shard_locks l) l
+      left join lateral (select true as found from matrixsched.incoming_queue i
+                          where not l.is_held and i.shard_id = l.shard_id
+                          order by i.created_at limit 1) new on true
+      left join lateral (select true as found from matrixsched.incoming_queue i
+                          where new.found and i.shard_id = l.shard_id and i.lane = 'event'
+                          order by i.created_at limit 1) new_event on true
+      left join lateral (select true as found from matrixsched.processing_queue p
+                          where not l.is_held and new.found is null
+                            and p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                          order by p.scheduled_at limit 1) due on true
+      left join lateral (select p.lane, p.scheduled_at <= {now} as is_due from matrixsched.processing_queue p
+                          where not l.is_held and p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
+                          order by p.lane, p.scheduled_at limit 1) first on true
+      left join lateral (select p.lane, p.scheduled_at <= {now} as is_due from matrixsched.processing_queue p
+                          where first.lane = 'coming' and p.shard_id = l.shard_id and p.lane > 'coming' and p.lane < 'handler;'
+                          order by p.lane, p.scheduled_at limit 1) second on true
+      left join lateral (select true as found from matrixsched.processing_queue p
+                          where new.found is null and due.found is null
+                            and (first.lane >= 'event' or second.lane >= 'event') -- or none of them has rows
+                            and p.shard_id = l.shard_id and p.lane = any (cast(:lanes as text[])) and p.lane >= ''
+                            and p.scheduled_at <= {now}
+                          limit 1) special on true
+      left join lateral (select true as found from matrixsched.processing_queue p
+                          where p.shard_id = l.shard_id and p.lane >= 'limit|' -- the last lanes; said so, other shards' are not read
+                          order by p.lane limit 1) gated on true
 ),
-heads as materialized ( -- of each lane the shard of its first row that may go; shards that somebody holds do not count
-    select distinct on (f.lane) f.shard_id, f.priority
+found as materialized ( -- of each lane the shard of its first row that may go; shards that somebody holds do not count
+    select distinct on (f.lane) f.shard_id, f.priority, f.scheduled_at
       from (select l.shard_id, r.lane, r.priority,
                    (select min(p.scheduled_at) from matrixsched.processing_queue p
                      where p.shard_id = l.shard_id and p.lane = r.lane and p.lane >= '' and p.scheduled_at <= {now}
                        and (p.expires_at is null or p.expires_at > {now})) as scheduled_at
               from matrixsched.shard_locks l
              cross join unnest(cast(:ready_lanes as text[]), cast(:priorities as integer[])) as r (lane, priority)
-             where l.shard_id not in (select shard_id from held)) f
-     where f.scheduled_at is not null
+             where not l.locked
+                or l.last_heartbeat_at < {now} - cast(:lease as interval)
+                or l.last_heartbeat_at > {now} + cast(:lease as interval)) f
      order by f.lane, f.scheduled_at
 ),
+heads as materialized ( -- not asked above, where it would have each lane read twice
+    select shard_id, priority from found where scheduled_at is not null
+),
 chosen as materialized (
-    select l.shard_id, l.last_processing_start_at, w.has_events,
+    select p.shard_id, p.last_processing_start_at, p.has_events,
            case cast(:turn as text)
-                when 'important' then (select min(h.priority) from heads h where h.shard_id = l.shard_id)
-                when 'ungated' then cast(not (w.is_ungated is true) as integer) end as turn
-      from matrixsched.shard_locks l
-      left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
-                          where p.shard_id = l.shard_id and p.lane >= 'coming' and p.lane < 'handler;'
-                          order by p.lane, p.scheduled_at limit 1) first on true
-      left join lateral (select p.lane, p.scheduled_at from matrixsched.processing_queue p
-                          where first.lane = 'coming' and p.shard_id = l.shard_id and p.lane > 'coming' and p.lane < 'handler;'
-                          order by p.lane, p.scheduled_at limit 1) second on true
-     cross join lateral (
-           select coalesce(
-                      (select true from matrixsched.incoming_queue i
-                        where i.shard_id = l.shard_id
-                        order by i.created_at limit 1),
-                      (select true from matrixsched.processing_queue p
-                        where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
-                        order by p.scheduled_at limit 1)) as is_ungated,
-                  coalesce(
-                      nullif((first.lane = 'event' and first.scheduled_at <= {now}
-                              or second.lane = 'event' and second.scheduled_at <= {now}) is true, false),
-                      (select true from matrixsched.incoming_queue i
-                        where i.shard_id = l.shard_id and i.lane = 'event'
-                        order by i.created_at limit 1),
-                      false) as has_events
-           offset 0) w
-     where (not l.locked
-            or l.last_heartbeat_at < {now} - cast(:lease as interval)
-            or l.last_heartbeat_at > {now} + cast(:lease as interval)) -- from a clock that was set back since
-       and case when cast(:only_events as boolean) then w.has_events
-                else coalesce(
-                    w.is_ungated,
-                    nullif((first.lane <= 'event' and first.scheduled_at <= {now}
-                            or second.lane = 'event' and second.scheduled_at <= {now}) is true, false),
-                    (select true from matrixsched.processing_queue p
-                      where (first.lane >= 'event' or second.lane >= 'event') -- or none of them has rows
-                        and p.shard_id = l.shard_id and p.lane = any (cast(:lanes as text[])) and p.lane >= ''
-                        and p.scheduled_at <= {now}
-                      limit 1),
-                    l.shard_id in (select shard_id from heads where priority = (select min(priority) from heads))) end
-     order by w.has_events desc, turn nulls last, l.last_processing_start_at, l.shard_id
+                when 'important' then (select min(h.priority) from heads h where h.shard_id = p.shard_id)
+                when 'ungated' then cast(not p.is_ungated as integer) end as turn
+      from probed p
+     where not p.is_held
+       and case when cast(:only_events as boolean) then p.has_events
+                else p.is_ungated or p.is_coming or p.is_special
+                     or p.shard_id in (select shard_id from heads where priority = (select min(priority) from heads)) end
+     order by p.has_events desc, turn nulls last, p.last_processing_start_at, p.shard_id
      limit cast(:shards_max as integer)
 ),
 placed as materialized (
@@ -104,10 +113,8 @@ placed as materialized (
 select {now} as now, array(select shard_id from placed order by place) as shards,
        array(select rank from placed order by place) as ranks,
        (select min(priority) from heads) as priority,
-       coalesce((select true from matrixsched.processing_queue p
-                  where p.lane >= 'limit|' and p.lane < 'quota}'
-                  limit 1), false) as are_held,
-       (select min(held_until) + interval '1 microsecond' from held) as lapses_at;
+       exists (select from probed where is_gated) as are_held,
+       (select min(held_until) + interval '1 microsecond' from probed where is_held) as lapses_at;
 
 -- name: rest
 -- When the next row is due, where none is now that could be taken.

@@ -34,19 +34,19 @@ current as materialized ( -- the action first, as `record` does; replaced since,
                             for no key update of a skip locked) a
 ),
 held as materialized (
-    select p.ctid
+    select p.action_id, p.action_guid
       from (select action_id, action_guid from current
             union all
             select action_id, action_guid from judged where live is null) k
-     cross join lateral (select p.ctid
+     cross join lateral (select p.action_id, p.action_guid
                            from matrixsched.processing_queue p
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = k.action_id
                             and p.action_guid = k.action_guid
                             and p.expires_at <= {now} and (p.claimed_by is null or p.scheduled_at <= {now})
                             for update of p skip locked) p
 ),
-gone as ( -- by place; a row that changed since the snapshot has another one and waits for the next time
-    delete from matrixsched.processing_queue where {place} = any (array(select ctid from held))
+gone as (
+    delete from matrixsched.processing_queue where {place in held by action_id, action_guid}
     returning action_id, action_guid, attempt, claimed_by, claimed_at,
               interrupted + cast(claimed_by is not null as integer) as interrupted
 ),

@@ -16,13 +16,13 @@ with wanted as materialized (
        for no key update
 ),
 waiting as materialized ( -- only as the snapshot shows it: if it was changed since, a claim may find it as it is now
-    select p.ctid
+    select p.action_id, p.action_guid
       from wanted w
      cross join lateral (select p.ctid as place from matrixsched.processing_queue p
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = w.action_id
                             and p.action_guid = w.action_guid
                          offset 0) s
-     cross join lateral (select p.ctid from matrixsched.processing_queue p
+     cross join lateral (select p.ctid, p.action_id, p.action_guid from matrixsched.processing_queue p
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = w.action_id
                             and p.action_guid = w.action_guid
                             and (p.claimed_by is null or p.scheduled_at <= {now})
@@ -30,9 +30,9 @@ waiting as materialized ( -- only as the snapshot shows it: if it was changed si
      where cast(:seen_state as text) = 'live' and p.ctid = s.place
 ),
 incoming as materialized ( -- written with the action
-    select i.ctid
+    select i.created_at, i.action_id, i.action_guid
       from wanted w
-     cross join lateral (select i.ctid from matrixsched.incoming_queue i
+     cross join lateral (select i.created_at, i.action_id, i.action_guid from matrixsched.incoming_queue i
                           where i.shard_id = cast(:shard_id as integer) and i.created_at = w.updated_at
                             and i.action_id = w.action_id and i.action_guid = w.action_guid
                             for update of i skip locked) i
@@ -83,12 +83,12 @@ queued as (
 ),
 gone_waiting as (
     delete from matrixsched.processing_queue
-     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from waiting))
+     where {place in waiting by action_id, action_guid}
        and exists (select from written)
 ),
 gone_incoming as (
     delete from matrixsched.incoming_queue
-     where shard_id = cast(:shard_id as integer) and ctid = any (array(select ctid from incoming))
+     where {place in incoming by created_at, action_id, action_guid}
        and exists (select from written)
 ),
 noted as (

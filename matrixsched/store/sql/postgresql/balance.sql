@@ -29,12 +29,9 @@ select k.key
                       order by t.hold_until limit 1) t;
 
 -- name: hold
-with patience as materialized (
-    select set_config('idle_in_transaction_session_timeout', '2000ms', true)
-)
 select s.*, {now} as now
   from matrixsched.semaphores s
- where s.key = cast(:semaphore as text) and (select count(*) from patience) > 0
+ where s.key = cast(:semaphore as text)
    for no key update skip locked;
 
 -- name: seen

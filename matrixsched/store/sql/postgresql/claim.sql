@@ -56,7 +56,7 @@ limited as materialized ( -- what all actions, or all of a handler, must pass
 siblings as materialized ( -- other versions of these actions, claimed as the snapshot shows them: hardly ever any
     select s.*
       from due d
-     cross join lateral (select s.ctid as place, s.shard_id, s.action_id, s.action_guid
+     cross join lateral (select {place of s} as place, s.shard_id, s.action_id, s.action_guid
                            from matrixsched.processing_queue s
                           where s.shard_id = {d.shard_id} and s.action_id = d.action_id
                             and s.action_guid <> d.action_guid
@@ -67,7 +67,7 @@ met as materialized ( -- as they are now; locked, so that none ends or is prolon
     select b.place, b.action_id, b.action_guid, s.ctid, s.scheduled_at, s.scheduled_at > {now} as runs,
            s.shard_id, s.attempt, s.claimed_by, s.claimed_at
       from siblings b
-      left join lateral (select s.ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
+      left join lateral (select {place of s} as ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
                            from matrixsched.processing_queue s
                           where s.shard_id = {b.shard_id} and s.action_id = b.action_id and s.action_guid = b.action_guid
                             and s.claimed_by is not null
@@ -122,7 +122,7 @@ over as materialized ( -- claimed, but their leases are over and the live versio
        and m.action_id in (select action_id from judged where verdict not in ('dead', 'waiting'))
 ),
 ended as ( -- by place: these rows are locked
-    delete from matrixsched.processing_queue where {place} = any (array(select ctid from over))
+    delete from matrixsched.processing_queue where {place in over by action_id, action_guid}
 ),
 remembered as (
     insert into matrixsched.attempt_history

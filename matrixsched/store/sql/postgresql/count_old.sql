@@ -1,7 +1,7 @@
 -- count_old (postgresql). Promise: how many actions `prune_actions` would delete; counting stops at :count_max, so that
 -- millions cost nothing.
 select count(*) as old
-  from (select from matrixsched.scheduled_actions
+  from (select true from matrixsched.scheduled_actions
          where (state, finished_at) > (cast(:state as text), timestamptz '-infinity') -- as in prune_actions
            and (state, finished_at)
                < (cast(:state as text), ({now} at time zone 'UTC' - cast(:keep as interval)) at time zone 'UTC')

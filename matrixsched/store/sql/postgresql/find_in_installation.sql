@@ -45,6 +45,26 @@ union all
   where not exists (select from matrixsched.semaphores s where s.key = t.semaphore)
   order by t.semaphore limit cast(:limit as integer))
 union all
+-- Whoever changes something about a semaphore leaves a mark with it, and so does a balance that does not come to its end. The
+-- first of those that wait, and as many of those that hold as there are places, are read in the order of an index.
+(select 'unbalanced', u.key, u.held || ' of ' || u.active || ' places held'
+   from (select s.key, s.active,
+                (select count(*) from (select from matrixsched.semaphore_tasks h
+                                        where h.semaphore = s.key and h.state <> 'waiting'
+                                        order by h.priority desc, h.enqueued_at, h.task_id
+                                        limit s.active) h) as held
+           from matrixsched.semaphores s
+          where (select true from matrixsched.semaphore_changes c where c.semaphore = s.key limit 1) is null
+            and (select true from matrixsched.semaphore_tasks w
+                  where w.semaphore = s.key and w.state = 'waiting'
+                  order by w.priority desc, w.enqueued_at, w.task_id limit 1)
+         offset 0) u
+  where u.held < u.active
+  order by u.key limit cast(:limit as integer))
+union all
+(select 'quota', 'settings', 'no row'
+  where not exists (select from matrixsched.quota_settings))
+union all
 (select 'task-lease', cast(t.id as text), 'of queue ' || t.queue || ', until ' || t.due_at
    from matrixsched.queue_tasks t
   where t.receipt is not null and t.due_at > {now} + cast(:task_reach as interval)

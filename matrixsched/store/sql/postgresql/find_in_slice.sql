@@ -64,13 +64,14 @@ select 'counters', v.action_id, cast(v.action_guid as text), 'more failures in a
  order by subject;
 
 -- name: rows
--- The row of a live action is due when the action is, or is put off by no more than a lease; before its first attempt it is
--- not due earlier. It expires when the action does, and is in a lane in which it is looked for.
+-- The row of a live action is due when the action is, or is put off by no more than a lease, and never before it: outcomes give
+-- both their next time, a row that is given back is due when it was. It expires when the action does, and is in a lane in which it
+-- is looked for.
 with judged as (
     select p.action_id, p.action_guid, p.lane, p.scheduled_at,
            p.claimed_by is not null and p.scheduled_at > {now} + cast(:reach as interval) as is_stranded,
            a.action_guid is not null -- or the greatest of two times would be the other one
-           and (p.claimed_by is null and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
+           and (p.claimed_by is null and (p.scheduled_at < a.scheduled_at
                                           or p.scheduled_at > greatest(a.scheduled_at, {now} + cast(:reach as interval)))
                 or p.expires_at is distinct from a.expires_at) as is_untimely,
            a.action_guid is not null

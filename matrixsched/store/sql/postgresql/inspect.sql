@@ -97,6 +97,7 @@ select cast(c.relname as text) as name,
        coalesce(s.n_live_tup, 0) as live, coalesce(s.n_dead_tup, 0) as dead,
        greatest(s.last_autovacuum, s.last_vacuum) as vacuumed_at,
        age(c.relfrozenxid) as frozen_age,
+       c.relrowsecurity as has_row_security, row_security_active(c.oid) as hides_rows,
        array(select wanted.privilege
                from (values ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) as wanted (privilege)
               where not has_table_privilege(c.oid, wanted.privilege)) as lacking

@@ -1,15 +1,11 @@
 -- lock_limits (postgresql). Promise: of these limits those that exist, locked until the transaction ends, as they are at this
 -- moment; one that somebody else takes slots from now is only named, as busy. A key without a limit of its own gets a
--- bucket of its own, for which key:* speaks. Never waits for them. One row comes back even if there is none. A process that
--- is frozen inside of this transaction holds up the others for no longer than a second.
-with patience as materialized (
-    select set_config('idle_in_transaction_session_timeout', '1000ms', true)
-),
-made as (
+-- bucket of its own, for which key:* speaks. Never waits for them. One row comes back even if there is none.
+with made as (
     insert into matrixsched.limits (name, updated_at)
     select n.name, {now}
       from unnest(cast(:names as text[])) as n (name)
-     where n.name >= 'key:' and n.name < 'key;' and (select count(*) from patience) > 0
+     where n.name >= 'key:' and n.name < 'key;'
        and exists (select from matrixsched.limits d where d.name = 'key:*')
        and not exists (select from matrixsched.limits l where l.name = n.name)
      order by n.name collate "C"

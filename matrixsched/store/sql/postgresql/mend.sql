@@ -128,16 +128,23 @@ with given as materialized (
                          offset 0) a
 ),
 incoming as materialized (
-    select i.ctid
-      from matrixsched.incoming_queue i
-      join given g on g.action_id = i.action_id and g.action_guid = i.action_guid
-     where i.shard_id = cast(:shard_id as integer) and i.action_id = any (cast(:subjects as text[]))
-       and (i.scheduled_at <> g.scheduled_at or i.expires_at is distinct from g.expires_at)
-       /* pause point: mend_time_incoming_lock */
-       for update of i skip locked
+    select i.*
+      from (select i.created_at, i.action_id, i.action_guid
+              from matrixsched.incoming_queue i
+              join given g on g.action_id = i.action_id and g.action_guid = i.action_guid
+             where i.shard_id = cast(:shard_id as integer) and i.action_id = any (cast(:subjects as text[]))
+               and (i.scheduled_at <> g.scheduled_at or i.expires_at is distinct from g.expires_at)) f
+     cross join lateral (select i.created_at, i.action_id, i.action_guid
+                           from matrixsched.incoming_queue i
+                          where i.shard_id = cast(:shard_id as integer) and i.created_at = f.created_at
+                            and i.action_id = f.action_id and i.action_guid = f.action_guid
+                            /* pause point: mend_time_incoming_lock */
+                            for update of i skip locked) i
 ),
 gone as (
-    delete from matrixsched.incoming_queue where {place} = any (array(select ctid from incoming))
+    delete from matrixsched.incoming_queue
+     where shard_id = cast(:shard_id as integer)
+       and (created_at, action_id, action_guid) in (select created_at, action_id, action_guid from incoming)
     returning action_id, action_guid
 ),
 queued as (
@@ -147,14 +154,14 @@ queued as (
       join gone o on o.action_id = g.action_id and o.action_guid = g.action_guid
 ),
 processing as materialized (
-    select p.ctid, g.scheduled_at, g.expires_at
+    select p.ctid, g.action_id, g.action_guid, g.scheduled_at, g.expires_at
       from given g
-     cross join lateral (select p.ctid
+     cross join lateral (select {place of p} as ctid
                            from matrixsched.processing_queue p
                           where p.shard_id = cast(:shard_id as integer) and p.action_id = g.action_id
                             and p.action_guid = g.action_guid
                             and (p.claimed_by is null
-                                 and (p.attempt = 0 and p.scheduled_at < g.scheduled_at
+                                 and (p.scheduled_at < g.scheduled_at
                                       or p.scheduled_at > greatest(g.scheduled_at, {now} + cast(:reach as interval)))
                                  or p.expires_at is distinct from g.expires_at)
                             /* pause point: mend_time_lock */
@@ -164,11 +171,11 @@ changed as ( -- the end of a lease is not the time of a row
     update matrixsched.processing_queue p
        set expires_at = t.expires_at,
            scheduled_at = case when p.claimed_by is null
-                                    and (p.attempt = 0 and p.scheduled_at < t.scheduled_at
+                                    and (p.scheduled_at < t.scheduled_at
                                          or p.scheduled_at > greatest(t.scheduled_at, {now} + cast(:reach as interval)))
                                then t.scheduled_at else p.scheduled_at end
       from processing t
-     where {p.place} = t.ctid
+     where {p.place is t by action_id, action_guid}
     returning p.action_id, p.action_guid
 )
 select action_id as subject, cast(action_guid as text) as guid from gone
@@ -324,6 +331,76 @@ remembered as (
 )
 select action_id as subject, cast(null as text) as guid from moved;
 
+-- name: misplaced_drop
+-- Of two actions of one id the one that was changed last stays, as where both were written in one shard; of two that were
+-- changed at the same time the one at its place. The other one goes from :shard_id, with its history and all of its rows, or
+-- not at all.
+with patience as materialized (
+    select set_config('lock_timeout', cast(:lock_timeout as text), true)
+),
+other as materialized ( -- which nobody may prune meanwhile
+    select b.updated_at
+      from matrixsched.scheduled_actions b
+     where b.shard_id = cast(:other_shard as integer) and b.action_id = cast(:subject as text)
+       and (select count(*) from patience) >= 0
+       for key share of b skip locked
+),
+here as materialized (
+    select a.ctid
+      from matrixsched.scheduled_actions a
+     where a.shard_id = cast(:shard_id as integer) and a.action_id = cast(:subject as text)
+       and exists (select from other o
+                    where a.updated_at < o.updated_at
+                       or a.updated_at = o.updated_at and cast(:is_astray as boolean))
+       /* pause point: mend_misplaced_drop_lock */
+       for update of a
+),
+processing as materialized (
+    select p.ctid
+      from here
+     cross join lateral (select p.ctid as place, p.action_guid from matrixsched.processing_queue p
+                          where p.shard_id = cast(:shard_id as integer) and p.action_id = cast(:subject as text)
+                         offset 0) s
+     cross join lateral (select p.ctid from matrixsched.processing_queue p
+                          where p.shard_id = cast(:shard_id as integer) and p.action_id = cast(:subject as text)
+                            and p.action_guid = s.action_guid and (p.claimed_by is null or p.scheduled_at <= {now})
+                            for update of p skip locked) p
+     where p.ctid = s.place
+),
+incoming as materialized (
+    select i.ctid
+      from here
+     cross join lateral (select i.ctid from matrixsched.incoming_queue i
+                          where i.shard_id = cast(:shard_id as integer) and i.action_id = cast(:subject as text)
+                            for update of i skip locked) i
+),
+gone as ( -- by place; one that changed since the snapshot has another one and is left
+    delete from matrixsched.scheduled_actions a
+     where a.shard_id = cast(:shard_id as integer) and a.ctid = (select ctid from here)
+       and (select count(*) from processing)
+           = (select count(*) from matrixsched.processing_queue p
+               where p.shard_id = cast(:shard_id as integer) and p.action_id = cast(:subject as text))
+       and (select count(*) from incoming)
+           = (select count(*) from matrixsched.incoming_queue i
+               where i.shard_id = cast(:shard_id as integer) and i.action_id = cast(:subject as text))
+    returning a.action_id
+),
+gone_incoming as (
+    delete from matrixsched.incoming_queue
+     where {place} = any (array(select ctid from incoming))
+       and exists (select from gone)
+),
+gone_processing as (
+    delete from matrixsched.processing_queue
+     where {place} = any (array(select ctid from processing))
+       and exists (select from gone)
+),
+forgotten as (
+    delete from matrixsched.attempt_history h
+     where h.shard_id = cast(:shard_id as integer) and h.action_id = (select action_id from gone)
+)
+select action_id as subject, cast(null as text) as guid from gone;
+
 -- name: no_lock
 insert into matrixsched.shard_locks as l (shard_id, last_lock_guid)
 select cast(:shard_id as integer), cast(:fresh_guid as uuid)
@@ -360,6 +437,29 @@ insert into matrixsched.chores as c (name)
 select g.name from unnest(cast(:subjects as text[])) as g (name)
 on conflict do nothing
 returning c.name as subject, cast(null as text) as guid;
+
+-- name: quota
+-- As a migration made it.
+insert into matrixsched.quota_settings (singleton, updated_at) values (true, {now})
+on conflict do nothing
+returning 'settings' as subject, cast(null as text) as guid;
+
+-- name: unbalanced
+-- The mark is deleted by the balance that it asks for; one too many costs a balance.
+insert into matrixsched.semaphore_changes as m (semaphore, change_guid)
+select s.key, cast(:fresh_guid as uuid)
+  from matrixsched.semaphores s
+ where s.key = any (cast(:subjects as text[]))
+   and (select true from matrixsched.semaphore_changes c where c.semaphore = s.key limit 1) is null
+   and (select true from matrixsched.semaphore_tasks w
+         where w.semaphore = s.key and w.state = 'waiting'
+         order by w.priority desc, w.enqueued_at, w.task_id limit 1)
+   and (select count(*) from (select from matrixsched.semaphore_tasks h
+                               where h.semaphore = s.key and h.state <> 'waiting'
+                               order by h.priority desc, h.enqueued_at, h.task_id
+                               limit s.active) h) < s.active
+on conflict do nothing
+returning m.semaphore as subject, cast(null as text) as guid;
 
 -- name: task_lease
 with stranded as materialized (

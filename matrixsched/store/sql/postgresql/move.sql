@@ -51,7 +51,7 @@ fence as materialized ( -- read from what was taken: it is taken before anything
     select shard_id from took
 ),
 events as materialized ( -- locked, as the others: a late twin of this very statement must not take them again
-    select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
+    select {place of i} as ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
       from matrixsched.incoming_queue i
      where i.shard_id = cast(:shard_id as integer) and i.lane = 'event' and exists (select from fence)
      order by i.created_at
@@ -59,7 +59,7 @@ events as materialized ( -- locked, as the others: a late twin of this very stat
        for update skip locked
 ),
 others as materialized (
-    select i.ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
+    select {place of i} as ctid, i.shard_id, i.created_at, i.action_id, i.action_guid, i.scheduled_at, i.expires_at
       from matrixsched.incoming_queue i
      where i.shard_id = cast(:shard_id as integer) and i.lane <> 'event' and exists (select from fence)
      order by i.created_at
@@ -73,12 +73,12 @@ taken as materialized (
     select * from others
 ),
 gone as ( -- by place: these rows are locked, and incoming rows never change
-    delete from matrixsched.incoming_queue where {place} = any (array(select ctid from taken))
+    delete from matrixsched.incoming_queue where {place in taken by created_at, action_id, action_guid}
 ),
 siblings as materialized ( -- other versions of these actions, claimed as the snapshot shows them: hardly ever any
     select s.*
       from taken t
-     cross join lateral (select s.ctid as place, s.shard_id, s.action_id, s.action_guid
+     cross join lateral (select {place of s} as place, s.shard_id, s.action_id, s.action_guid
                            from matrixsched.processing_queue s
                           where s.shard_id = {t.shard_id} and s.action_id = t.action_id
                             and s.action_guid <> t.action_guid
@@ -89,7 +89,7 @@ met as materialized ( -- as they are now; locked, so that none ends or is prolon
     select b.place, b.action_id, b.action_guid, s.ctid, s.scheduled_at, s.scheduled_at > {now} as runs,
            s.shard_id, s.attempt, s.claimed_by, s.claimed_at
       from siblings b
-      left join lateral (select s.ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
+      left join lateral (select {place of s} as ctid, s.shard_id, s.scheduled_at, s.attempt, s.claimed_by, s.claimed_at
                            from matrixsched.processing_queue s
                           where s.shard_id = {b.shard_id} and s.action_id = b.action_id and s.action_guid = b.action_guid
                             and s.claimed_by is not null
@@ -135,9 +135,9 @@ ranked as materialized (
      where j.verdict <> 'dead'
 ),
 outdated as materialized ( -- another guid than the live one, in one snapshot with it; a new action has none
-    select p.ctid
+    select p.*
       from (select * from ranked where revision > 1) r
-     cross join lateral (select p.ctid
+     cross join lateral (select {place of p} as ctid, p.action_id, p.action_guid
                            from matrixsched.processing_queue p
                           where p.shard_id = {r.shard_id} and p.action_id = r.action_id
                             and p.action_guid <> r.action_guid and p.claimed_by is null
@@ -148,8 +148,7 @@ over as materialized ( -- claimed, but their leases are over and the live versio
      where not m.runs and m.ctid = m.place and m.action_id in (select action_id from ranked)
 ),
 dropped as ( -- by place; a row that changed since the snapshot is left to the sweep
-    delete from matrixsched.processing_queue
-     where {place} = any (array(select ctid from outdated union all select ctid from over))
+    delete from matrixsched.processing_queue where {place in outdated, over by action_id, action_guid}
 ),
 remembered as (
     insert into matrixsched.attempt_history

@@ -1,13 +1,10 @@
 -- plan_window (postgresql). Promise: a window of the quota is planned once for the whole fleet. One planner at a time;
--- nobody waits for it, and one that is frozen loses its turn, and all it wrote, after two seconds.
+-- nobody waits for it, and one that is frozen loses its turn, and all it wrote, with its transaction.
 
 -- name: turn
-with patience as materialized (
-    select set_config('idle_in_transaction_session_timeout', '2000ms', true)
-)
 select c.name
   from matrixsched.chores c
- where c.name = 'plan' and (select count(*) from patience) > 0
+ where c.name = 'plan'
    /* pause point: plan_turn */
    for update skip locked;
 

@@ -109,6 +109,21 @@ removed as (
      where p.shard_id = {s.shard_id} and p.action_id = s.action_id and p.action_guid = s.action_guid
     returning s.*
 ),
+outlived as materialized ( -- the last :history_max of an action are kept, the one remembered just now among them
+    select old.*
+      from (select shard_id, action_id,
+                   cast(:history_max as integer)
+                   - cast(outcome in ('failed', 'timed_out', 'interrupted') as integer) as keep
+              from held
+             where outcome in ('failed', 'timed_out', 'interrupted') or interrupted > 0 -- remembered by claims
+            union all
+            select shard_id, action_id, cast(:history_max as integer) - 1 from removed) n
+     cross join lateral (select {place of k} as ctid, k.action_id, k.action_guid, k.attempt
+                           from matrixsched.attempt_history k
+                          where k.shard_id = {n.shard_id} and k.action_id = n.action_id
+                          order by k.ended_at desc, k.attempt desc
+                         offset n.keep) old
+),
 remembered as (
     insert into matrixsched.attempt_history
            (shard_id, action_id, action_guid, attempt, tick, outcome, error, claimed_by, started_at, ended_at)
@@ -120,21 +135,8 @@ remembered as (
       from removed
     on conflict do nothing
 ),
-forgotten as ( -- the last :history_max of an action are kept, the one remembered just now among them
-    delete from matrixsched.attempt_history
-     where {place} = any (array(
-               select old.ctid
-                 from (select shard_id, action_id,
-                              cast(:history_max as integer)
-                              - cast(outcome in ('failed', 'timed_out', 'interrupted') as integer) as keep
-                         from held
-                        where outcome in ('failed', 'timed_out', 'interrupted') or interrupted > 0 -- remembered by claims
-                       union all
-                       select shard_id, action_id, cast(:history_max as integer) - 1 from removed) n
-                cross join lateral (select k.ctid from matrixsched.attempt_history k
-                                     where k.shard_id = {n.shard_id} and k.action_id = n.action_id
-                                     order by k.ended_at desc, k.attempt desc
-                                    offset n.keep) old))
+forgotten as (
+    delete from matrixsched.attempt_history where {place in outlived by action_id, action_guid, attempt}
 )
 select f.action_guid,
        case when f.action_guid in (select action_guid from recorded) then 'recorded'

@@ -1,23 +1,16 @@
 -- write_limit (postgresql). Promise: a limit is changed by one at a time: its row is locked from the reading of what it
--- says to the end of the transaction, in which what follows from it is written. A process that is frozen inside of this
--- transaction holds up the others for no longer than a second.
+-- says to the end of the transaction, in which what follows from it is written.
 
 -- name: hold
 -- The row as it is; made, without a rate, if there is none.
-with patience as materialized (
-    select set_config('idle_in_transaction_session_timeout', '1000ms', true)
-)
-insert into matrixsched.limits (name, updated_at) select cast(:limit_name as text), {now} from patience
+insert into matrixsched.limits (name, updated_at) values (cast(:limit_name as text), {now})
 on conflict (name) do update set updated_at = {now}
 returning *, {now} as now;
 
 -- name: lock
-with patience as materialized (
-    select set_config('idle_in_transaction_session_timeout', '1000ms', true)
-)
 select *, {now} as now
   from matrixsched.limits
- where name = cast(:limit_name as text) and (select count(*) from patience) > 0
+ where name = cast(:limit_name as text)
    for update;
 
 -- name: write

@@ -48,6 +48,22 @@ select * from (
      where not exists (select 1 from matrixsched_semaphores s where s.key = t.semaphore)
      order by t.semaphore limit :limit)
 union all
+-- Whoever changes something about a semaphore leaves a mark with it, and so does a balance that does not come to its end.
+select * from (
+    select 'unbalanced', u.key, u.held || ' of ' || u.active || ' places held'
+      from (select s.key, s.active,
+                   (select count(*) from matrixsched_semaphore_tasks h
+                     where h.semaphore = s.key and h.state <> 'waiting') as held
+              from matrixsched_semaphores s
+             where not exists (select 1 from matrixsched_semaphore_changes c where c.semaphore = s.key)
+               and exists (select 1 from matrixsched_semaphore_tasks w where w.semaphore = s.key and w.state = 'waiting')
+             limit -1) u
+     where u.held < u.active
+     order by u.key limit :limit)
+union all
+select 'quota', 'settings', 'no row'
+ where not exists (select 1 from matrixsched_quota_settings)
+union all
 select * from (
     select 'task-lease', cast(t.id as text),
            'of queue ' || t.queue || ', until ' || strftime('%Y-%m-%d %H:%M:%S', t.due_at / 1000000, 'unixepoch')

@@ -55,15 +55,16 @@ select 'counters', v.action_id, v.action_guid, 'more failures in a row than in a
  order by subject;
 
 -- name: rows
--- The row of a live action is due when the action is, or is put off by no more than a lease; before its first attempt it is
--- not due earlier. It expires when the action does, and is in a lane in which it is looked for.
+-- The row of a live action is due when the action is, or is put off by no more than a lease, and never before it: outcomes give
+-- both their next time, a row that is given back is due when it was. It expires when the action does, and is in a lane in which it
+-- is looked for.
 with wrong as materialized (
     select * from (
         select p.action_id, p.action_guid, p.lane,
                strftime('%Y-%m-%d %H:%M:%S', p.scheduled_at / 1000000, 'unixepoch') as due_at,
                p.claimed_by is not null and p.scheduled_at > {now} + :reach as is_stranded,
                a.action_guid is not null
-               and (p.claimed_by is null and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
+               and (p.claimed_by is null and (p.scheduled_at < a.scheduled_at
                                               or p.scheduled_at > max(a.scheduled_at, {now} + :reach))
                     or p.expires_at is not a.expires_at) as is_untimely,
                a.action_guid is not null

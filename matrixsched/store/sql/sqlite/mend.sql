@@ -72,14 +72,14 @@ returning action_id as subject, action_guid as guid;
 update matrixsched_processing_queue as p
    set expires_at = a.expires_at,
        scheduled_at = case when p.claimed_by is null
-                                and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
+                                and (p.scheduled_at < a.scheduled_at
                                      or p.scheduled_at > max(a.scheduled_at, {now} + :reach))
                            then a.scheduled_at else p.scheduled_at end
   from matrixsched_scheduled_actions a
  where p.shard_id = :shard_id
    and (p.action_id, p.action_guid) in (select g.value ->> 0, g.value ->> 1 from json_each(:keys) as g)
    and a.shard_id = p.shard_id and a.action_id = p.action_id and a.action_guid = p.action_guid and a.state = 'live'
-   and (p.claimed_by is null and (p.attempt = 0 and p.scheduled_at < a.scheduled_at
+   and (p.claimed_by is null and (p.scheduled_at < a.scheduled_at
                                   or p.scheduled_at > max(a.scheduled_at, {now} + :reach))
         or p.expires_at is not a.expires_at)
 returning action_id as subject, action_guid as guid;
@@ -155,6 +155,22 @@ delete from matrixsched_processing_queue
 update or ignore matrixsched_attempt_history set shard_id = :right_shard
  where shard_id = :shard_id and action_id = :subject;
 
+-- name: misplaced_drop
+-- Of two actions of one id the one that was changed last stays, as where both were written in one shard; of two that were
+-- changed at the same time the one at its place.
+delete from matrixsched_scheduled_actions as a
+ where a.shard_id = :shard_id and a.action_id = :subject
+   and exists (select 1 from matrixsched_scheduled_actions b
+                where b.shard_id = :other_shard and b.action_id = :subject
+                  and (a.updated_at < b.updated_at or a.updated_at = b.updated_at and :is_astray))
+   and not exists (select 1 from matrixsched_processing_queue p
+                    where p.shard_id = :shard_id and p.action_id = :subject
+                      and p.claimed_by is not null and p.scheduled_at > {now})
+returning action_id as subject, null as guid;
+
+-- name: misplaced_forget
+delete from matrixsched_attempt_history where shard_id = :shard_id and action_id = :subject;
+
 -- name: no_lock
 insert into matrixsched_shard_locks (shard_id, last_lock_guid) values (:shard_id, :fresh_guid)
 on conflict do nothing
@@ -177,6 +193,24 @@ insert into matrixsched_chores (name)
 select g.value ->> 0 from json_each(:keys) as g where true
 on conflict do nothing
 returning name as subject, null as guid;
+
+-- name: quota
+-- As a migration made it.
+insert into matrixsched_quota_settings (singleton, updated_at) values (1, {now})
+on conflict do nothing
+returning 'settings' as subject, null as guid;
+
+-- name: unbalanced
+-- The mark is deleted by the balance that it asks for.
+insert into matrixsched_semaphore_changes (semaphore, change_guid)
+select s.key, :fresh_guid
+  from json_each(:keys) as g
+ cross join matrixsched_semaphores s on s.key = g.value ->> 0
+ where not exists (select 1 from matrixsched_semaphore_changes c where c.semaphore = s.key)
+   and exists (select 1 from matrixsched_semaphore_tasks w where w.semaphore = s.key and w.state = 'waiting')
+   and (select count(*) from matrixsched_semaphore_tasks h where h.semaphore = s.key and h.state <> 'waiting') < s.active
+on conflict do nothing
+returning semaphore as subject, null as guid;
 
 -- name: task_lease
 update matrixsched_queue_tasks set due_at = {now} + :task_reach
