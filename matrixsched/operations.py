@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
 import anyio
 
+from matrixsched.errors import ActionFinished, ActionNotAsSeen, ActionNotFound, GuidMismatch, MatrixSchedError
+from matrixsched.naming import Named, binding
 from matrixsched.store.transition import Composed, Conversation, Transaction, Transition
+from matrixsched.store.transitions import Transitions
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -36,6 +39,41 @@ def operation(
     name: str, waiting: Callable[[timedelta | None], Conversation[T]], calling_off: Transition[None] | None = None
 ) -> Operation[T]:
     return Operation(name, lambda: waiting(None), waiting, calling_off)
+
+
+def bound(do: Transitions, operation: Operation[T], requests: Sequence[Named]) -> Operation[T]:
+    """The operation, carried out only if these names were not used for something else."""
+
+    def conversation(lock_timeout: timedelta | None) -> Conversation[T]:
+        yield from binding(do, requests, lock_timeout)
+        return (yield from operation.waiting(lock_timeout))
+
+    return replace(operation, begin=lambda: conversation(None), waiting=conversation, is_transaction=True)
+
+
+NOT_AS_ASKED = (ActionFinished, ActionNotAsSeen, ActionNotFound, GuidMismatch)
+"""Why a change of one action is refused, of which others know nothing."""
+
+
+def together(operations: Sequence[Operation[T]]) -> Operation[list[T | MatrixSchedError]]:
+    """Changes of different actions in one transaction, each with its answer or with why it was refused."""
+
+    def conversation(lock_timeout: timedelta | None) -> Conversation[list[T | MatrixSchedError]]:
+        answers: list[T | MatrixSchedError] = []
+        for one in operations:
+            try:
+                answers.append((yield from one.waiting(lock_timeout)))
+            except NOT_AS_ASKED as refused:
+                answers.append(refused)
+        return answers
+
+    def calling_off() -> Conversation[None]:
+        for one in operations:
+            if one.calling_off is not None:
+                yield from one.calling_off.begin()
+
+    name, called_off = operations[0].name, Transition("call_off", calling_off)
+    return Operation(name, lambda: conversation(None), conversation, called_off, is_transaction=True)
 
 
 async def one_ahead(

@@ -51,7 +51,6 @@ from matrixsched.coalescer import Coalescer
 from matrixsched.errors import (
     ActionFinished,
     ActionNotAsSeen,
-    ActionNotFound,
     BadInput,
     DatabaseBusy,
     DatabaseError,
@@ -63,8 +62,8 @@ from matrixsched.events import CallsWritten, Events
 from matrixsched.handlers import Handlers
 from matrixsched.known_templates import KnownTemplates
 from matrixsched.lookups import Lookups
-from matrixsched.naming import Named, binding
-from matrixsched.operations import Operation, one_ahead, operation
+from matrixsched.naming import Named
+from matrixsched.operations import Operation, bound, one_ahead, operation, together
 from matrixsched.rules.action import Action, State
 from matrixsched.rules.arguments import check_function
 from matrixsched.rules.backoff import backoff_s
@@ -78,8 +77,6 @@ from matrixsched.store.values import Change, NewAction, Seen
 
 T = TypeVar("T")
 
-NOT_AS_ASKED = (ActionFinished, ActionNotAsSeen, ActionNotFound, GuidMismatch)
-"""Why a change of one action is refused, of which others know nothing."""
 CALLS_AT_A_TIME = 64
 """So many calls are made ready before others get their turn."""
 
@@ -192,7 +189,7 @@ class Scheduler(Lookups):
 
     async def schedule_named(self, calls: Sequence[Call], exists: Exists, requests: Sequence[Named]) -> ScheduledMany:
         """In one transaction, unless one of these names was used for something else."""
-        many = await self._perform(self.bound(self.scheduling_many(calls, exists), requests), None)
+        many = await self._perform(bound(self._do, self.scheduling_many(calls, exists), requests), None)
         self._events.emit(CallsWritten(many.total, coalesced=False))
         return many
 
@@ -202,9 +199,9 @@ class Scheduler(Lookups):
     async def change_together(self, operations: Sequence[Operation[Scheduled]]) -> list[Scheduled | MatrixSchedError]:
         """Changes of different actions in one transaction, with the refusals of those that did not fit; DatabaseBusy,
         and nothing is done, if somebody holds one of them for more than a moment."""
-        together = self._together(operations)
+        both = together(operations)
         async with self._quick:
-            answers = await self._until_known(together.patient(self._policy.lock_timeout), together.calling_off)
+            answers = await self._until_known(both.patient(self._policy.lock_timeout), both.calling_off)
         self._wrote()
         return answers
 
@@ -305,35 +302,6 @@ class Scheduler(Lookups):
             return as_found((yield from self._found_expected(located)))
 
         return operation("cancel", conversation, self._calling_off(change))
-
-    def bound(self, operation: Operation[T], requests: Sequence[Named]) -> Operation[T]:
-        """The operation, carried out only if these names were not used for something else."""
-
-        def conversation(lock_timeout: timedelta | None) -> Conversation[T]:
-            yield from binding(self._do, requests, lock_timeout)
-            return (yield from operation.waiting(lock_timeout))
-
-        return replace(operation, begin=lambda: conversation(None), waiting=conversation, is_transaction=True)
-
-    def _together(self, operations: Sequence[Operation[Scheduled]]) -> Operation[list[Scheduled | MatrixSchedError]]:
-        def conversation(lock_timeout: timedelta | None) -> Conversation[list[Scheduled | MatrixSchedError]]:
-            answers: list[Scheduled | MatrixSchedError] = []
-            for one in operations:
-                try:
-                    answers.append((yield from one.waiting(lock_timeout)))
-                except NOT_AS_ASKED as refused:
-                    answers.append(refused)
-            return answers
-
-        def calling_off() -> Conversation[None]:
-            for one in operations:
-                if one.calling_off is not None:
-                    yield from one.calling_off.begin()
-
-        name = operations[0].name
-        return Operation(
-            name, lambda: conversation(None), conversation, Transition("call_off", calling_off), is_transaction=True
-        )
 
     # Parts of conversations.
 

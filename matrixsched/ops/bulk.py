@@ -4,7 +4,7 @@ undone."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeVar
 from uuid import UUID
@@ -12,10 +12,9 @@ from uuid import UUID
 from matrixsched.app import App
 from matrixsched.calls import Scheduled
 from matrixsched.errors import ActionNotFound, DatabaseBusy, MatrixSchedError
-from matrixsched.operations import Operation
+from matrixsched.operations import NOT_AS_ASKED, Operation
 from matrixsched.ops.render import Facts
 from matrixsched.rules.action import Action, State
-from matrixsched.scheduler import NOT_AS_ASKED
 from matrixsched.store.looking import Found, Place
 from matrixsched.store.values import ActionFilter, Seen
 
@@ -28,6 +27,8 @@ TOGETHER = 50
 """So many are changed in one transaction: more would keep others waiting for longer than a moment."""
 LOOK_MAX = 10_000
 """At so many actions a part looks in one go, however few of them fit."""
+CHANGED_IDS_MAX = 5_000
+"""So many of those that were changed are told by name."""
 Verb = Literal["cancel", "run_now", "redrive"]
 
 FINISHED_BADLY = (State.FAILED, State.QUARANTINED, State.EXPIRED)
@@ -42,6 +43,11 @@ DONE_WORD: dict[Verb, str] = {"cancel": "cancelled", "run_now": "made_due", "red
 
 class Chosen(Protocol):
     """Which actions are changed."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Those that are named, if they are."""
+        ...
 
     @property
     def in_words(self) -> str:
@@ -150,6 +156,10 @@ class Part:
     begins: GoesOn | None = None
     goes_on: GoesOn | None = None
     """Behind the last one that is done with, wherever this stopped; None: all were seen."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self.selection.ids
 
     @property
     def in_words(self) -> str:
@@ -269,6 +279,8 @@ class Tally:
     question: Question | None = None
     left_newer: int = 0
     """Of those that were skipped: they came, or were changed, after the question."""
+    changed_ids: list[str] = field(default_factory=list)
+    """The first of them."""
 
     @property
     def facts(self) -> Facts:
@@ -301,6 +313,8 @@ class Tally:
         if isinstance(answer, Scheduled) and answer.changed:
             self.changed += 1
             self.running += answer.running
+            if len(self.changed_ids) < CHANGED_IDS_MAX:
+                self.changed_ids.append(answer.id)
         else:
             self.skipped += 1
 
@@ -348,7 +362,7 @@ async def change(app: App, selection: Chosen, tally: Tally, progress: Callable[[
 
 
 async def _change(app: App, few: Sequence[Action], tally: Tally) -> None:
-    chosen, told = [], replace(tally)
+    chosen, told = [], replace(tally, changed_ids=[*tally.changed_ids])
     for action in few:
         if told.is_changed(action):
             chosen.append(action)

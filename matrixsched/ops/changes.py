@@ -7,13 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Literal
 from uuid import UUID
 
 from matrixsched.calls import Call, Exists, Scheduled, ScheduledMany, id_of
 from matrixsched.errors import ActionNotFound, DatabaseError
 from matrixsched.ops import actions, bulk, fsck, limits, queues, requests, semaphores, shards, templates
 from matrixsched.ops.bulk import Chosen, Tally, Verb
-from matrixsched.ops.operator import Operator
+from matrixsched.ops.operator import Operator, ids_facts, subject_of
 from matrixsched.ops.render import Facts
 from matrixsched.rules.action import Action
 from matrixsched.rules.limits import Limit
@@ -45,9 +46,9 @@ async def run_now(
         return done
 
 
-async def run_as_seen(operator: Operator, action: Action) -> Scheduled:
-    """Only if no attempt at it began or ended since it was read."""
-    async with operator.noting("run_now", action.id, _before(action)) as note:
+async def run_as_seen(operator: Operator, action: Action, verb: Literal["run_now", "redrive"]) -> Scheduled:
+    """Only if no attempt at it began or ended since it was read; `verb` is what whoever asked for it was offered."""
+    async with operator.noting(verb, action.id, _before(action)) as note:
         done = await bulk.run_as_seen(operator.app, action)
         note.after = _scheduled(done)
         return done
@@ -82,12 +83,16 @@ async def change_many(
     operator: Operator, verb: Verb, selection: Chosen, tally: Tally, progress: Progress = lambda done: None
 ) -> None:
     """Change all that fit; the tally, the caller's, tells how far it came also if this does not come to its end."""
-    async with operator.noting(verb, selection.in_words, {"verb": verb}) as note:
+    ids = selection.ids
+    subject = subject_of(ids) if ids else selection.in_words
+    asked = ids_facts(ids) if ids else {"filter": selection.in_words}
+    async with operator.noting(verb, subject, {"verb": verb, **asked}) as note:
         try:
             await bulk.change(operator.app, selection, tally, progress)
         finally:
-            note.tell(tally.facts, is_done=tally.changed > 0)
-        note.after = {**tally.facts, "complete": selection.is_complete}
+            done = {**tally.facts, **ids_facts(tally.changed_ids, tally.changed)}
+            note.tell(done, is_done=tally.changed > 0)
+        note.after, note.is_change = {**done, "complete": selection.is_complete}, tally.changed > 0
 
 
 async def _action(operator: Operator, id: str) -> Facts:
@@ -136,11 +141,12 @@ async def schedule_many(
     if not there:
         done = await requests.schedule_many(app, calls, exists=exists, asked=asked)
         if done.replaced:
-            await _note_late(operator, ", ".join(ids), _many(done))
+            await _note_late(operator, subject_of(ids), {**_many(done), **ids_facts(ids)})
         return done
-    async with operator.noting("replace", ", ".join(there), {"there": len(there)}) as note:
+    before = {"there": len(there), **ids_facts(there)}
+    async with operator.noting("replace", subject_of(there), before) as note:
         done = await requests.schedule_many(app, calls, exists=exists, asked=asked)
-        note.after = _many(done)
+        note.after, note.is_change = _many(done), done.created + done.replaced > 0
         return done
 
 
@@ -269,14 +275,14 @@ async def set_limit(operator: Operator, name: str, rate: str | Rate, *, pool: in
 async def remove_limit(operator: Operator, name: str) -> bool:
     async with operator.noting("remove_limit", name, await _limit(operator, name)) as note:
         removed = await operator.app.limits.remove(name)
-        note.after = {"removed": removed}
+        note.after, note.is_change = {"removed": removed}, removed
         return removed
 
 
 async def resume_limit(operator: Operator, name: str) -> bool:
     async with operator.noting("resume_limit", name, await _limit(operator, name)) as note:
         resumed = await operator.app.limits.resume(name)
-        note.after = {"resumed": resumed}
+        note.after, note.is_change = {"resumed": resumed}, resumed
         return resumed
 
 
@@ -428,7 +434,7 @@ async def _many_tasks(
             progress(count)
 
         done = await change(operator.app, queue, ids, tell)
-        note.after = {word: done}
+        note.after, note.is_change = {word: done}, done > 0
         return done
 
 

@@ -6,9 +6,10 @@ written, it says `begun` for ever: somebody asked for it, and nobody told how it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from uuid import UUID
 
 import anyio
@@ -20,6 +21,8 @@ from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
 
 WHO_MAX = 200
 SUBJECT_MAX = 1000
+IDS_TEXT_MAX = 20_000
+"""So many characters of ids are kept in an entry; of those beyond, how many they were."""
 FAREWELL_S = 5.0
 """So long at most is tried to tell how something ended that was cut off."""
 
@@ -31,10 +34,31 @@ class Note:
     after: Facts = field(default_factory=dict)
     is_done: bool = False
     """Something of it was done, and stays so whatever comes next."""
+    is_change: bool = True
+    """False: there was nothing to change."""
 
     def tell(self, after: Facts, *, is_done: bool = True) -> None:
         """How it stands after a step of several."""
         self.after, self.is_done = after, is_done
+
+
+def subject_of(ids: Sequence[str]) -> str:
+    """As many as fit into the subject of an entry, and how many more there are."""
+    kept = _fitting(ids, SUBJECT_MAX - len(f" and {len(ids):,} more"))
+    rest = f" and {len(ids) - len(kept):,} more" if len(kept) < len(ids) else ""
+    return ", ".join(kept) + rest
+
+
+def ids_facts(ids: Sequence[str], count: int | None = None) -> Facts:
+    """Which they are; `count`: how many there are, if not all are told here."""
+    kept = _fitting(ids, IDS_TEXT_MAX)
+    cut = (len(ids) if count is None else count) - len(kept)
+    return {"ids": kept, **({"ids_not_listed": cut} if cut else {})}
+
+
+def _fitting(ids: Sequence[str], most: int) -> list[str]:
+    ends = accumulate(len(id) + len(", ") for id in ids)
+    return [id for id, end in zip(ids, ends, strict=True) if end <= most + len(", ")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +85,7 @@ class Operator:
                 who=self.who[:WHO_MAX],
                 via=self.via,
                 verb=verb,
-                subject=subject[:SUBJECT_MAX],
+                subject=subject if len(subject) <= SUBJECT_MAX else f"{subject[: SUBJECT_MAX - 1]}…",
                 before=plain(before or {}),
             )
         )
@@ -76,7 +100,7 @@ class Operator:
             await self._end(guid, AuditOutcome.FAILED, {**note.after, "error": type(error).__name__})
             raise
         note.is_done = True
-        await self._end(guid, AuditOutcome.DONE, note.after)
+        await self._end(guid, AuditOutcome.DONE, {**note.after, **({} if note.is_change else {"changed": False})})
 
     async def _end(self, guid: UUID, outcome: AuditOutcome, after: Facts) -> None:
         """What was done is done, also if this cannot be told any more."""

@@ -13,6 +13,7 @@ from uuid import UUID
 from matrixsched.app import App
 from matrixsched.calls import Call, Exists, Request, Scheduled, ScheduledMany, id_of, request_guid
 from matrixsched.naming import Named, named
+from matrixsched.operations import bound
 
 
 async def schedule(app: App, call: Call, *, exists: Exists, expected_guid: UUID | None, asked: str | None) -> Scheduled:
@@ -20,10 +21,10 @@ async def schedule(app: App, call: Call, *, exists: Exists, expected_guid: UUID 
     request = _named("schedule" if expected_guid is None else "replace", id_of(call), call.request_id, asked)
     if request is None:
         return await app.schedule(**call._asdict(), exists=exists, expected_guid=expected_guid)
-    scheduler = app.scheduler
+    do, scheduler = app.store.transitions, app.scheduler
     plain = scheduler.scheduling(call, exists) if expected_guid is None else scheduler.replacing(call, expected_guid)
     with app.tracer.producing(call) as answered:
-        done = await scheduler.change(scheduler.bound(plain, [request]), None)
+        done = await scheduler.change(bound(do, plain, [request]), None)
         answered(done)
     return done
 
@@ -55,7 +56,9 @@ async def reschedule(
 ) -> Scheduled:
     request = _named("reschedule", id, request_id, asked)
     moving = app.scheduler.rescheduling(id, at=at, delay=delay, expected_guid=expected_guid, request_id=request_id)
-    return await app.scheduler.change(moving if request is None else app.scheduler.bound(moving, [request]), None)
+    if request is not None:
+        moving = bound(app.store.transitions, moving, [request])
+    return await app.scheduler.change(moving, None)
 
 
 def _named(operation: Request, id: str | None, request_id: str | None, asked: str | None) -> Named | None:

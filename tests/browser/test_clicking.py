@@ -108,7 +108,7 @@ CLICKS = [
         "/action?id=sms:order-1001",
         "Redrive…",
         "Run it now",
-        "run_now",
+        "redrive",
         lambda app: state(app, "sms:order-1001"),
         "live",
     ),

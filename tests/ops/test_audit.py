@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
 
-from matrixsched import App
+from matrixsched import App, call
 from matrixsched.clock import ManualClock
 from matrixsched.errors import ActionNotFound, GuidMismatch, OutcomeUnknown
 from matrixsched.ops import changes
 from matrixsched.ops.bulk import Selection, Tally
-from matrixsched.ops.operator import Operator, audit_page
+from matrixsched.ops.operator import SUBJECT_MAX, Operator, audit_page
 from matrixsched.rules.action import State
 from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
 from matrixsched.worker import Worker
@@ -120,3 +121,60 @@ async def test_workers_forget_what_is_older_than_it_is_kept(operator: Operator, 
         pass
     await worker.minutes.step()
     assert [entry.subject for entry in await audit_page(operator.app)] == ["b"]
+
+
+async def test_a_change_that_did_nothing_is_not_noted_as_done(operator: Operator) -> None:
+    app = operator.app
+    await app.schedule("work", id="a", delay=timedelta(hours=1))
+    for _ in range(8):
+        await changes.run_now(operator, "a", request_id="once")
+    outcomes = Counter(entry.outcome for entry in await audit_page(app))
+    assert outcomes == {AuditOutcome.DONE: 1, AuditOutcome.UNCHANGED: 7}
+    await app.cancel("a")
+    await changes.cancel(operator, "a")
+    assert (await last(app)).outcome is AuditOutcome.UNCHANGED
+    await changes.change_many(operator, "cancel", Selection(ids=["a"]), Tally("cancel"))
+    assert (await last(app)).outcome is AuditOutcome.UNCHANGED
+    assert not await changes.remove_limit(operator, "global")
+    assert (await last(app)).outcome is AuditOutcome.UNCHANGED
+
+
+async def test_of_many_it_is_told_which_were_meant_and_which_were_changed(operator: Operator) -> None:
+    ids = [f"action-{number:04}" for number in range(1000)]
+    await operator.app.schedule_many(call("work", id=id, delay=timedelta(hours=1)) for id in ids)
+    await operator.app.cancel(ids[7])
+    await changes.change_many(operator, "cancel", Selection(ids=ids), Tally("cancel"))
+    entry = await last(operator.app)
+    assert len(entry.subject) <= SUBJECT_MAX
+    assert entry.subject.startswith("action-0000, action-0001, ")
+    assert entry.subject.endswith(" more")
+    assert entry.before["ids"] == ids
+    assert sorted(entry.after["ids"]) == [id for id in ids if id != ids[7]]  # type: ignore[type-var]
+    assert entry.after["cancelled"] == 999
+
+
+async def test_where_they_are_too_many_it_is_told_how_many_are_not_listed(operator: Operator) -> None:
+    ids = [f"{number:03}-{'x' * 250}" for number in range(100)]
+    await operator.app.schedule_many(call("work", id=id, delay=timedelta(hours=1)) for id in ids)
+    await changes.change_many(operator, "cancel", Selection(states=(State.LIVE,), prefix="0"), Tally("cancel"))
+    entry = await last(operator.app)
+    assert entry.before["filter"] == "state live, prefix 0"
+    listed = entry.after["ids"]
+    assert isinstance(listed, list)
+    assert 0 < len(listed) < 100
+    assert entry.after["ids_not_listed"] == 100 - len(listed)
+
+
+async def test_of_a_batch_that_replaces_it_is_told_what_was_there(operator: Operator) -> None:
+    ids = [f"a{number}" for number in range(500)]
+    await operator.app.schedule_many(call("work", id=id, delay=timedelta(hours=1)) for id in ids)
+    await changes.schedule_many(operator, [call("work", id=id, delay=timedelta(hours=2)) for id in [*ids, "new"]])
+    entry = await last(operator.app)
+    assert (entry.verb, entry.before["ids"], entry.after["replaced"]) == ("replace", sorted(ids), 500)
+    assert entry.subject.endswith(" more")
+
+
+async def test_a_subject_that_is_cut_says_so(operator: Operator) -> None:
+    async with operator.noting("set_limit", "x" * 2000):
+        pass
+    assert (await last(operator.app)).subject == "x" * (SUBJECT_MAX - 1) + "…"

@@ -35,6 +35,7 @@ class Late:
     action: Action
     meanwhile: Callable[[], Awaitable[object]]
     in_words: str = "one"
+    ids: tuple[str, ...] = ()
     is_complete: bool = True
 
     async def of(self, app: App) -> AsyncIterator[list[Action]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via
+from matrixsched.rules.audit import AuditEntry, AuditOutcome, Via, outcome_of
 from matrixsched.rules.minutes import Fleet, WorkerMinute, WorkerSeen
 from matrixsched.store.operators import (
     decode_fleet,
@@ -104,7 +104,7 @@ def _entry(row: Row) -> AuditEntry:
         subject=row["subject"],
         before=json.loads(row["before"]),
         asked_at=row["asked_at"],
-        outcome=AuditOutcome(row["outcome"]),
+        outcome=outcome_of(row["outcome"], json.loads(row["after"])),
         after=json.loads(row["after"]),
         ended_at=row["ended_at"],
     )

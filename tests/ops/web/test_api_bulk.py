@@ -58,7 +58,7 @@ async def test_what_is_cut_short_goes_on_and_takes_nobody_twice(
     assert len(answers) > 3
     assert [(await app.get(f"a{number}")).meta.revision for number in range(5)] == [2] * 5
     entries = await audit_page(app)
-    assert {entry.outcome for entry in entries} == {AuditOutcome.DONE}
+    assert {entry.outcome for entry in entries} <= {AuditOutcome.DONE, AuditOutcome.UNCHANGED}
     assert Counter(entry.after["complete"] for entry in entries) == {False: len(answers) - 1, True: 1}
     assert sum(int(str(entry.after["made_due"])) for entry in entries) == 5
 

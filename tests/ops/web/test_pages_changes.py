@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -57,7 +58,7 @@ CASES = [
     Case("run_now?id=remind:40", "run_now", lambda app: is_due(app, "remind:40"), False, True, "It is due now"),
     Case(
         "redrive?id=sms:order-1001",
-        "run_now",
+        "redrive",
         lambda app: state_of(app, "sms:order-1001"),
         State.FAILED,
         State.LIVE,
@@ -379,6 +380,25 @@ async def test_what_came_after_the_question_is_left_and_told(
     assert [(await app.get(f"a:{number}")).meta.revision for number in range(8)] == [2] * 3 + [1] * 5
     (entry,) = await visitor.audited()
     assert entry.after["left_newer"] == 5
+
+
+async def test_what_is_run_once_more_is_written_down_as_it_was_offered(app: App, visitor: Visitor) -> None:
+    await app.schedule("remind", id="a")
+    await app.cancel("a")
+    await visitor.confirm("/change/run_now?id=a")
+    (entry,) = await visitor.audited()
+    assert entry.verb == "run_now"
+
+
+async def test_a_long_list_of_ids_is_shortened_on_the_page_of_the_audit_log(app: App, visitor: Visitor) -> None:
+    for number in range(30):
+        await app.schedule("remind", id=f"a:{number:02}", delay=HOUR)
+    await visitor.confirm("/change/bulk_cancel?q=a:")
+    page = await visitor.read("/audit")
+    assert len(re.findall(r"a:\d\d", page)) == 20
+    assert "and 10 more" in page
+    (entry,) = await visitor.audited()
+    assert (entry.before["filter"], len(entry.after["ids"])) == ("state live, id begins with a:", 30)  # type: ignore[arg-type]
 
 
 async def test_what_was_changed_after_the_question_is_left(app: App, visitor: Visitor, clock: ManualClock) -> None:

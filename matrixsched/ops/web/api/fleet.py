@@ -232,7 +232,9 @@ class EntryTold(Told):
     via: Via
     verb: str
     subject: str
-    outcome: AuditOutcome = Field(description="`begun` for ever: nobody told how it ended.")
+    outcome: AuditOutcome = Field(
+        description="`begun` for ever: nobody told how it ended. `unchanged`: there was nothing to change."
+    )
     before: dict[str, Any]
     after: dict[str, Any]
 

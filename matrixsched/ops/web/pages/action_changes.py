@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from typing import Literal
 
 from matrixsched.calls import Scheduled
 from matrixsched.errors import GuidMismatch
@@ -105,11 +106,19 @@ async def cancel(visit: Visit, operator: Operator, given: Given) -> Happened:
 
 
 async def run_now(visit: Visit, operator: Operator, given: Given) -> Happened:
+    return await _run_as_seen(visit, operator, given, "run_now")
+
+
+async def redrive(visit: Visit, operator: Operator, given: Given) -> Happened:
+    return await _run_as_seen(visit, operator, given, "redrive")
+
+
+async def _run_as_seen(visit: Visit, operator: Operator, given: Given, verb: Literal["run_now", "redrive"]) -> Happened:
     action, shown = await visit.app.get(given.text("id")), given.guid("guid")
     if action.meta.guid != shown:
         raise GuidMismatch(action.id, shown, action.meta.guid)
     check_seen(given, _begun(action))
-    done = await changes.run_as_seen(operator, action)
+    done = await changes.run_as_seen(operator, action, verb)
     return await _happened(
         visit, done, "It is due now: a worker takes it as soon as it has room and its gates are open."
     )
@@ -139,6 +148,6 @@ async def _happened(visit: Visit, done: Scheduled, said: str) -> Happened:
 ACTION_CHANGES: Changes = {
     "cancel": (propose_cancel, cancel),
     "run_now": (propose_run_now, run_now),
-    "redrive": (propose_run_now, run_now),
+    "redrive": (propose_run_now, redrive),
     "reschedule": (propose_reschedule, reschedule),
 }

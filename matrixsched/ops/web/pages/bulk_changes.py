@@ -60,6 +60,10 @@ class Stretch:
     count: int = 0
 
     @property
+    def ids(self) -> Sequence[str]:
+        return ()
+
+    @property
     def in_words(self) -> str:
         return self.search.in_words
 

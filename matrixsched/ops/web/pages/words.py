@@ -10,6 +10,9 @@ from matrixsched.ops.render import age, title, visible
 
 __all__ = ["age", "clock_text", "from_now", "joined", "late_text", "moment", "number", "shown", "title", "visible"]
 
+LISTED_MAX = 20
+"""So many of a long list are shown on a page; the API tells all."""
+
 
 def shown(value: object) -> str:
     """A fact for people; the page says once that times are in UTC."""
@@ -64,6 +67,8 @@ def joined(value: object) -> str:
             return visible(value)
         case bool():
             return "yes" if value else "no"
+        case list() if len(value) > LISTED_MAX:
+            return f"{visible(json.dumps(value[:LISTED_MAX], ensure_ascii=False))} and {len(value) - LISTED_MAX:,} more"
         case list() | dict():
             return visible(json.dumps(value, ensure_ascii=False))
     return visible(str(value))
