@@ -49,7 +49,7 @@ union all
 -- first of those that wait, and as many of those that hold as there are places, are read in the order of an index.
 (select 'unbalanced', u.key, u.held || ' of ' || u.active || ' places held'
    from (select s.key, s.active,
-                (select count(*) from (select from matrixsched.semaphore_tasks h
+                (select count(*) from (select true as is_held from matrixsched.semaphore_tasks h
                                         where h.semaphore = s.key and h.state <> 'waiting'
                                         order by h.priority desc, h.enqueued_at, h.task_id
                                         limit s.active) h) as held
@@ -63,7 +63,7 @@ union all
   order by u.key limit cast(:limit as integer))
 union all
 (select 'quota', 'settings', 'no row'
-  where not exists (select from matrixsched.quota_settings))
+  where not exists (select true from matrixsched.quota_settings))
 union all
 (select 'task-lease', cast(t.id as text), 'of queue ' || t.queue || ', until ' || t.due_at
    from matrixsched.queue_tasks t
@@ -72,5 +72,5 @@ union all
 union all
 (select 'task-twice', cast(d.id as text), 'of queue ' || d.queue
    from matrixsched.queue_dead_letters d
-  cross join lateral (select from matrixsched.queue_tasks t where t.id = d.id and t.queue = d.queue offset 0) t
+  cross join lateral (select true as is_there from matrixsched.queue_tasks t where t.id = d.id and t.queue = d.queue offset 0) t
   order by d.id limit cast(:limit as integer));
