@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from support.command import Matrixsched, on
 
 from matrixsched import App, Retry, State
 from matrixsched.errors import MatrixSchedError
+from matrixsched.ops.bulk import TOGETHER
 from matrixsched.ops.remedies import REMEDIES
+from matrixsched.scheduler import Scheduler
 from matrixsched.worker import Worker
 
 MAIN = "from matrixsched.ops.cli import main; main()"
@@ -189,25 +192,25 @@ def test_who_stops_it_half_way_is_told_how_far_it_came(
     matrixsched: Matrixsched, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plant(app: App) -> None:
-        for number in range(9):
+        for number in range(3 * TOGETHER):
             await app.schedule("mail", id=f"mail:{number}", delay=timedelta(days=1))
 
     on(database_url, plant)
-    cancel, calls = App.cancel, [0]
+    change, calls = Scheduler.change_together, [0]
 
-    async def cancel_and_press(app: App, *arguments: Any, **options: Any) -> object:
+    async def change_and_press(scheduler: Scheduler, operations: Sequence[Any]) -> Any:
         calls[0] += 1
-        if calls[0] == 4:
+        if calls[0] == 2:
             signal.raise_signal(signal.SIGINT)
-        return await cancel(app, *arguments, **options)
+        return await change(scheduler, operations)
 
-    monkeypatch.setattr(App, "cancel", cancel_and_press)
+    monkeypatch.setattr(Scheduler, "change_together", change_and_press)
     stopped = matrixsched("actions", "cancel", "--prefix", "mail:", "--database", database_url, "--yes", "--json")
     assert stopped.code == 130
     assert "stopped half-way: what is done stays done." in stopped.err
     left = on(database_url, lambda app: app.list(state=State.LIVE))
-    assert 9 - len(left) - stopped.json["cancelled"] in (0, 1)  # the one under way may have arrived
-    assert stopped.json["cancelled"] >= 3
+    assert 3 * TOGETHER - len(left) - stopped.json["cancelled"] in (0, TOGETHER)  # what is under way may have arrived
+    assert stopped.json["cancelled"] >= TOGETHER
     assert matrixsched(*suggested(stopped.err)).json["cancelled"] == len(left)
 
 
@@ -215,17 +218,17 @@ def test_what_ends_by_itself_meanwhile_is_not_counted_as_cancelled(
     matrixsched: Matrixsched, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(database_url, lambda app: app.schedule("mail", id="mail"))
-    cancel = App.cancel
+    change = Scheduler.change
 
-    async def cancel_too_late(app: App, *arguments: Any, **options: Any) -> object:
+    async def change_too_late(scheduler: Scheduler, *arguments: Any) -> Any:
         other = App(database_url)
         other.action("mail")(lambda: None)
         async with other:
             while await Worker(other).run_due():
                 pass
-        return await cancel(app, *arguments, **options)
+        return await change(scheduler, *arguments)
 
-    monkeypatch.setattr(App, "cancel", cancel_too_late)
+    monkeypatch.setattr(Scheduler, "change", change_too_late)
     late = matrixsched("actions", "cancel", "mail", "--database", database_url, "--yes", "--json")
     assert (late.json["cancelled"], late.json["skipped"]) == (0, 1)
     assert "1 were started, changed or locked by others, or in another state." in late.err

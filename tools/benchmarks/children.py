@@ -21,6 +21,8 @@ from benchmarks.places import Place
 from matrixsched.app import App
 
 TOOLS = Path(__file__).resolve().parent.parent
+TESTS = TOOLS.parent / "tests"
+"""`places` connects as tests do."""
 ANSWER_MAX_S = 30.0
 LINE_BYTES_MAX = 10_000_000
 
@@ -63,7 +65,7 @@ class Child:
 
 def beginning(module: str) -> tuple[list[str], dict[str, str]]:
     """How a module of ours is begun as a process: its command and its environment."""
-    path = os.pathsep.join(filter(None, [str(TOOLS), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(TOOLS), str(TESTS), os.environ.get("PYTHONPATH", "")]))
     return [sys.executable, "-m", module], os.environ | {"PYTHONPATH": path}
 
 
