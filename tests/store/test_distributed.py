@@ -136,7 +136,7 @@ async def test_before_there_is_one_whoever_asks_is_told_so_and_the_next_reads_it
     with suppress(StopIteration):
         while True:
             rows = await answer(conversation.send(rows))
-    assert asked == ["installation", "now", "installation", *["backlog"] * SHARDS]
+    assert asked == ["installation", "now", "backlog.look"]  # and nowhere is anything
     await store.close()
 
 
@@ -345,7 +345,7 @@ async def test_what_is_due_is_counted_in_one_shard_after_the_other_up_to_what_is
     asked: list[Ask] = []
     found = await scene.run(noting(scene.do.backlog(count_max=5), asked))
     assert found.due == 5
-    of_shards = [ask.parameters for ask in asked if ask.statement.name == "backlog"]
+    of_shards = [ask.parameters for ask in asked if ask.statement.name == "backlog.count"]
     assert [(one["shard_id"], one["due_max"]) for one in of_shards] == [(0, 5), (1, 3), (2, 1), (3, 0)]
     assert (await scene.run(scene.do.backlog(count_max=50))).due == 9
 

@@ -38,7 +38,7 @@ READ_OVER_SHARDS = {
     KEYED: {"find"},
     ASKED: {"carried_out.of_actions"},
     LOOK: {
-        *("count_old", "count_template", "find_in_installation.locks", "find_in_installation.others"),
+        *("backlog.look", "count_old", "count_template", "find_in_installation.locks", "find_in_installation.others"),
         *("find_in_installation.strays", "pace", "page", "page_bounded.by_id", "page_bounded.finished"),
         *("page_bounded.of_template", "shards", "standing", "stock"),
     },

@@ -13,23 +13,29 @@ from matrixsched.rules.retention import FINISHED
 from matrixsched.store.fleet import Pace, Parked
 from matrixsched.store.postgresql.fleet import PostgresFleet
 from matrixsched.store.postgresql.reports import PostgresReports
-from matrixsched.store.transition import Conversation, transition
+from matrixsched.store.transition import Conversation, Row, transition
 from matrixsched.store.values import Backlog
 
 
 class DistributedReports(PostgresFleet, PostgresReports):
     @transition
     def backlog(self, *, count_max: int) -> Conversation[Backlog]:
-        rows = []
+        rows = list[Row]()
         due = looked_at = due_of_new = 0
-        for shard in (yield from self._shards()):
-            (row,) = yield self._ask("backlog", shard_id=shard, due_max=count_max - due, new_max=count_max - looked_at)
+        (busy,) = yield self._ask("backlog.look")
+        for shard in busy["shards"]:
+            (row,) = yield self._ask(
+                "backlog.count",
+                shard_id=shard,
+                due_max=count_max - due,
+                new_max=count_max - looked_at,
+            )
             rows.append(row)
             due += row["due"]
             looked_at += row["looked_at"]
             due_of_new += row["due_of_new"]
         return Backlog(
-            now=rows[0]["now"],
+            now=busy["now"],
             due=min(due + due_of_new, count_max),
             oldest_due_at=_oldest(row["oldest_due_at"] for row in rows),
             oldest_open_at=_oldest(row["oldest_open_at"] for row in rows),

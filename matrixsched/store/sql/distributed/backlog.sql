@@ -1,6 +1,34 @@
--- backlog (distributed). Promise: as that of PostgreSQL, of one shard. It is asked of one shard after the other, since lanes are
--- skipped through by recursion, which Citus carries out in one shard alone; and each counts only what those before it have left:
--- :due_max rows that are due, and of those that are new it looks at :new_max.
+-- backlog (distributed). Promise: as that of PostgreSQL. First which shards have anything of it, in one look over all of them:
+-- most often none. Those are asked one after the other, since lanes are skipped through by recursion, which Citus carries out
+-- in one shard alone; and each counts only what those before it have left: :due_max rows that are due, and of those that are
+-- new it looks at :new_max.
+
+-- name: look
+-- With new rows, with due ones in the lanes of what passes no gate, or with any in the others.
+with busy as materialized (
+    select l.shard_id
+      from matrixsched.shard_locks l
+     where coalesce(
+               (select true from matrixsched.incoming_queue i
+                 where i.shard_id = l.shard_id
+                 order by i.created_at limit 1),
+               (select true from matrixsched.processing_queue p
+                 where p.shard_id = l.shard_id and p.lane = '' and p.scheduled_at <= {now}
+                 order by p.scheduled_at limit 1),
+               (select true from matrixsched.processing_queue p
+                 where p.shard_id = l.shard_id and p.lane = 'coming' and p.scheduled_at <= {now}
+                 order by p.scheduled_at limit 1),
+               (select true from matrixsched.processing_queue p
+                 where p.shard_id = l.shard_id and p.lane = 'event' and p.scheduled_at <= {now}
+                 order by p.scheduled_at limit 1),
+               (select true from matrixsched.processing_queue p
+                 where p.shard_id = l.shard_id and p.lane > 'event'
+                 order by p.lane limit 1),
+               false)
+)
+select {now} as now, array(select shard_id from busy order by shard_id) as shards;
+
+-- name: count
 with recursive lanes (lane) as (
     (select p.lane from matrixsched.processing_queue p
       where p.shard_id = cast(:shard_id as integer) and p.lane >= ''
