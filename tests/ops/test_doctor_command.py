@@ -68,7 +68,7 @@ def test_a_database_that_is_set_up_well_has_no_faults(matrixsched: Matrixsched, 
     checks = {row["check"] for row in answer.json}
     assert {"schema", "drift", "workers", "shards", "handlers", "gates"} <= checks
     assert ("integrity" if good_url.startswith("sqlite") else "durability") in checks
-    assert f"nothing is wrong. `matrixsched top --database {good_url}`" in answer.err
+    assert f"nothing is wrong. `matrixsched top --database {shlex.quote(good_url)}`" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_installation_that_is_not_there_is_told_with_how_to_make_it(
     answer = matrixsched("doctor", "--database", database_url, "--installation", "second", "--json")
     assert answer.code == 1
     (told,) = found(answer)["fault", "schema"]
-    assert told.endswith(f"→ Run `matrixsched init --database {database_url} --installation second` once")
+    assert told.endswith(f"→ Run `matrixsched init --database {shlex.quote(database_url)} --installation second` once")
 
 
 def test_a_patience_that_makes_no_sense_is_refused(matrixsched: Matrixsched, tmp_path: Path) -> None:

@@ -391,7 +391,7 @@ def test_a_row_that_is_gone_is_no_row_that_is_new(
     found = explain()
     assert found.kinds == ["lost"]
     assert "no row stands for it" in found.said
-    assert f"Put its row back: `matrixsched fsck --repair --database {database_url}`.\n" in found.said
+    assert f"Put its row back: `matrixsched fsck --repair --database {shlex.quote(database_url)}`.\n" in found.said
     shown = matrixsched("actions", "show", "a", "--database", database_url, "--json")
     assert shown.json["status"]["queue"] is None
     assert "it has no row that stands for it in the queues, so that it would never run. To put it back: " in shown.err

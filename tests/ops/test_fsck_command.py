@@ -173,7 +173,7 @@ def test_where_the_settings_of_the_quota_are_gone_every_door_says_how_to_put_the
     judged = matrixsched("doctor", "--database", fsck.url, "--json")
     (told,) = [row for row in judged.json if row["check"] == "quota"]
     assert told["verdict"] == "fault"
-    assert f"`matrixsched fsck --repair --database {fsck.url}`" in told["remedy"]
+    assert f"`matrixsched fsck --repair --database {shlex.quote(fsck.url)}`" in told["remedy"]
     assert fsck("--repair", "--yes").code == MENDED
     assert matrixsched("quota", "set", "--interval", "30s", "--yes", "--database", fsck.url).code == 0
 
@@ -268,7 +268,7 @@ def test_a_fault_that_somebody_can_end_is_said_how(fsck: Fsck) -> None:
     damaged(fsck.url, template)
     answer = fsck()
     assert "`matrixsched templates set NAME`" in answer.out
-    move = f"`matrixsched templates set --database {fsck.url} template`"
+    move = f"`matrixsched templates set --database {shlex.quote(fsck.url)} template`"
     assert answer.err == f"1 fault. For you to decide: {move}.\n"
     assert f"For you to decide: {move}." in fsck("--repair", "--yes").err
     look(fsck.url, lambda site: site.app.templates.set("template"))

@@ -64,6 +64,7 @@ def upgrade(package: Path, url: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.direct("which version has a part hangs on who is told first")
 def test_a_deploy_goes_through_a_migration_with_both_versions_at_work(stage: Scene, newer: Path, newest: Path) -> None:
     older = stage.start_worker("--concurrency", "5").wait_until_started()
     ids = schedule(stage.url, "expand", 60)

@@ -30,6 +30,7 @@ def watched_url(request: pytest.FixtureRequest, tmp_path) -> str:
     return dsn
 
 
+@pytest.mark.direct("LISTEN needs a session")
 async def test_watching_begins_with_a_wake_up_for_what_was_written_before(watched_url):
     app = App(watched_url)
     await app.init(shards=1)
