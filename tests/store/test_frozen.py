@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from inspect import Parameter, signature
@@ -16,6 +15,7 @@ from uuid import uuid4
 import anyio
 import asyncpg
 import pytest
+from support.distributed import a_store
 from support.drivers import connect_asyncpg, connect_psycopg
 from support.scene import SHARDS, Scene, done
 
@@ -39,17 +39,6 @@ PATIENCE = timedelta(seconds=20)
 BOUND = "2s"
 OF_A_NEW_DEFAULT = pytest.mark.direct("sessions of the pool were begun before the default was another")
 FORMS = pytest.mark.parametrize("distributed", [False, True], ids=["usual", "distributed"])
-
-
-@asynccontextmanager
-async def a_store(dsn: str, *, distributed: bool, clock: ManualClock | None = None) -> AsyncIterator[Store]:
-    await App(dsn).init(shards=SHARDS, distributed=distributed)
-    store = open_store(dsn, clock=clock)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 # Every transition of the protocol, and how long it may be idle.
@@ -105,7 +94,7 @@ async def looked_at(store: Store) -> dict[str, tuple[bool, str]]:
 
 @FORMS
 async def test_every_transaction_is_bounded_before_its_first_lock(postgres_dsn: str, distributed: bool):
-    async with a_store(postgres_dsn, distributed=distributed) as store:
+    async with a_store(postgres_dsn, None, distributed=distributed) as store:
         found = await looked_at(store)
     assert {name: idle for name, (is_one, idle) in found.items() if is_one != (idle == BOUND)} == {}
     assert {name for name, (is_one, _) in found.items() if is_one} >= IN_ANY_FORM
@@ -118,7 +107,7 @@ async def test_every_transition_is_bounded_where_the_default_isolation_makes_it_
     postgres_dsn: str, distributed: bool
 ):
     make_serializable(postgres_dsn)
-    async with a_store(postgres_dsn, distributed=distributed) as store:
+    async with a_store(postgres_dsn, None, distributed=distributed) as store:
         assert set((await looked_at(store)).values()) == {(True, BOUND)}
 
 
@@ -180,7 +169,7 @@ async def test_who_is_frozen_with_outcomes_lets_users_go_on(postgres_dsn: str, c
     if "serializable" in case:
         make_serializable(postgres_dsn)
     clock = ManualClock()
-    async with a_store(postgres_dsn, distributed=distributed, clock=clock) as store:
+    async with a_store(postgres_dsn, clock, distributed=distributed) as store:
         scene = Scene(store, clock)
         await scene.send([scene.new(f"in {shard}", shard=shard) for shard in (0, 1)])
         ended = [done(attempt) for _ in range(2) for attempt in await scene.sync()]
@@ -193,7 +182,7 @@ async def test_who_is_frozen_with_outcomes_lets_users_go_on(postgres_dsn: str, c
 
 @pytest.mark.slow
 async def test_who_is_frozen_while_lanes_are_listed_loses_the_turn(postgres_dsn: str, frozen: Any):
-    async with a_store(postgres_dsn, distributed=True) as store:
+    async with a_store(postgres_dsn, None) as store:
         relisting = store.transitions.relist_lanes(every=timedelta(0))
         await frozen(postgres_dsn, relisting, "relist_lanes.turn")
         assert await store.run(relisting) is None
@@ -236,7 +225,7 @@ async def test_a_callers_transaction_is_left_as_it_is(
         return await session.fetch(asked.statement.positional, *given)
 
     clock = ManualClock()
-    async with a_store(postgres_dsn, distributed=distributed, clock=clock) as store:
+    async with a_store(postgres_dsn, clock, distributed=distributed) as store:
         scene = Scene(store, clock)
         await scene.schedule()
         async with session.transaction():

@@ -18,9 +18,9 @@ SHARDS = 4
 
 
 @asynccontextmanager
-async def a_store(dsn: str, clock: ManualClock | None) -> AsyncIterator[Store]:
-    """Of an installation in distributed form, opened after it was made."""
-    await App(dsn).init(shards=SHARDS, distributed=True)
+async def a_store(dsn: str, clock: ManualClock | None, *, distributed: bool = True) -> AsyncIterator[Store]:
+    """Of an installation in distributed form, or in the usual one, opened after it was made."""
+    await App(dsn).init(shards=SHARDS, distributed=distributed)
     store = open_store(dsn, clock=clock)
     await store.open()
     try:
