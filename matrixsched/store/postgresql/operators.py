@@ -96,6 +96,7 @@ class PostgresOperators(PostgresAsking):
 
 
 def _entry(row: Row) -> AuditEntry:
+    after = json.loads(row["after"])
     return AuditEntry(
         guid=row["entry_guid"],
         who=row["who"],
@@ -104,8 +105,8 @@ def _entry(row: Row) -> AuditEntry:
         subject=row["subject"],
         before=json.loads(row["before"]),
         asked_at=row["asked_at"],
-        outcome=outcome_of(row["outcome"], json.loads(row["after"])),
-        after=json.loads(row["after"]),
+        outcome=outcome_of(row["outcome"], after),
+        after=after,
         ended_at=row["ended_at"],
     )
 

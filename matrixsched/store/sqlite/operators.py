@@ -110,6 +110,7 @@ class SqliteOperators(SqliteAsking):
 
 
 def _entry(row: Row) -> AuditEntry:
+    after = json.loads(row["after"])
     return AuditEntry(
         guid=UUID(row["entry_guid"]),
         who=row["who"],
@@ -118,8 +119,8 @@ def _entry(row: Row) -> AuditEntry:
         subject=row["subject"],
         before=json.loads(row["before"]),
         asked_at=moment_of(row["asked_at"]),
-        outcome=outcome_of(row["outcome"], json.loads(row["after"])),
-        after=json.loads(row["after"]),
+        outcome=outcome_of(row["outcome"], after),
+        after=after,
         ended_at=moment_or_none(row["ended_at"]),
     )
 
